@@ -1,0 +1,86 @@
+"""Every exception of ckptlab, one tree.
+
+CkptlabError
+├── FormatError        bytes that are not a valid header, manifest or state file of format 1
+├── StepError          a run directory or step that is not there, not whole, in the way or in use
+├── CorruptError       a committed step whose bytes are not the bytes that were written
+├── SaveError          a save that did not commit on any rank, or of which this rank cannot know
+│   └── ReplicaMismatch    replicas of one tensor that differ
+├── LoadError          a load that was refused or broke off
+│   └── ResumeError        a run that cannot go on as it was: other data, other seed, other optimizer
+└── WorldError         ranks that could not be started or do not answer
+    ├── RankRaised         a rank's code raised
+    └── RankLost           a rank died or hangs
+
+A message says what failed, where (rank, name, step, path), what was expected and found, and what to do.
+"""
+
+
+class CkptlabError(Exception):
+    """Base of every error that ckptlab raises on purpose."""
+
+
+class FormatError(CkptlabError):
+    """The bytes are not valid format 1."""
+
+
+class StepError(CkptlabError):
+    """A run directory or a step is not there, not whole, in the way or in use."""
+
+
+class CorruptError(CkptlabError):
+    """A block of a committed step is not as it was written."""
+
+
+class SaveError(CkptlabError):
+    """The step was not committed, or this rank cannot know whether it was.
+
+    Attributes:
+        committed: `False`, or `None` when it is not known (the coordinator was lost at the end).
+        lost: the ranks that did not answer.
+    """
+
+    def __init__(self, message: str, *, committed: bool | None = False, lost: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.committed = committed
+        self.lost = lost
+
+
+class ReplicaMismatch(SaveError):
+    """Ranks that should hold equal copies of a tensor do not."""
+
+
+class LoadError(CkptlabError):
+    """The step was not loaded.
+
+    Attributes:
+        state_changed: whether the model and optimizer may hold a mixture by now; if not, they are as before.
+    """
+
+    def __init__(self, message: str, *, state_changed: bool = False) -> None:
+        super().__init__(message)
+        self.state_changed = state_changed
+
+
+class ResumeError(LoadError):
+    """The run cannot go on as it was."""
+
+
+class WorldError(CkptlabError):
+    """The ranks of a world could not be started or do not answer."""
+
+
+class RankRaised(WorldError):
+    """The code that ran on a rank raised."""
+
+
+class RankLost(WorldError):
+    """A rank died or hangs.
+
+    Attributes:
+        ranks: the ranks that are lost.
+    """
+
+    def __init__(self, message: str, *, ranks: tuple[int, ...]) -> None:
+        super().__init__(message)
+        self.ranks = ranks
