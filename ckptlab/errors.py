@@ -3,10 +3,11 @@
 CkptlabError
 ├── FormatError        bytes that are not a valid header, manifest or state file of format 1
 ├── StepError          a run directory or step that is not there, not whole, in the way or in use
-├── CorruptError       a committed step whose bytes are not the bytes that were written
+├── UsageError         arguments that do not fit together; also a ValueError
 ├── SaveError          a save that did not commit on any rank, or of which this rank cannot know
 │   └── ReplicaMismatch    replicas of one tensor that differ
 ├── LoadError          a load that was refused or broke off
+│   ├── CorruptError       a committed step whose bytes are not the bytes that were written
 │   └── ResumeError        a run that cannot go on as it was: other data, other seed, other optimizer
 └── WorldError         ranks that could not be started or do not answer
     ├── RankRaised         a rank's code raised
@@ -28,8 +29,8 @@ class StepError(CkptlabError):
     """A run directory or a step is not there, not whole, in the way or in use."""
 
 
-class CorruptError(CkptlabError):
-    """A block of a committed step is not as it was written."""
+class UsageError(CkptlabError, ValueError):
+    """The arguments do not fit together."""
 
 
 class SaveError(CkptlabError):
@@ -60,6 +61,10 @@ class LoadError(CkptlabError):
     def __init__(self, message: str, *, state_changed: bool = False) -> None:
         super().__init__(message)
         self.state_changed = state_changed
+
+
+class CorruptError(LoadError):
+    """A block of a committed step is not as it was written."""
 
 
 class ResumeError(LoadError):

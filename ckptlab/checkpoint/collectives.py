@@ -1,0 +1,208 @@
+"""The only place of the checkpointer that communicates: the ranks of a run agree with the coordinator, rank 0.
+
+Messages go point to point on a gloo group of the checkpointer's own, as JSON. A collective that breaks cannot name the rank
+that is gone; a receive from one rank can, within milliseconds of its death. Two rules keep every rank in step on every path:
+what goes wrong on a rank travels as a value (`Outcome`), and the coordinator answers every rank, also when it failed itself.
+
+`Group.of_world`, `attempt`, `Group.agree` or `Group.tell`, `Group.close`, in the order in which they act.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ckptlab.errors import CkptlabError
+
+COORDINATOR = 0
+TIMEOUT = timedelta(minutes=10)
+
+
+def rank_and_world_size() -> tuple[int, int]:
+    """Return this process's rank and the world size; `(0, 1)` where torch.distributed is not initialised."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a piece of work on one rank came to: a value that JSON can carry, or the exception that it raised."""
+
+    value: Any = None
+    error: Exception | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the message to the coordinator."""
+        if self.error is None:
+            return {"value": self.value}
+        known = isinstance(self.error, CkptlabError)
+        return {
+            "kind": type(self.error).__name__ if known else None,
+            "error": str(self.error) if known else f"{type(self.error).__name__}: {self.error}",
+        }
+
+
+def attempt(work: Callable[[], Any]) -> Outcome:
+    """Do `work` and return what it came to; an exception must not keep this rank from the next exchange."""
+    try:
+        return Outcome(value=work())
+    except Exception as error:  # every kind: whatever stops one rank has to stop all of them
+        return Outcome(error=error)
+
+
+class RanksDisagree(Exception):
+    """Some rank failed or is lost; every rank that is left raises this with the same words.
+
+    Attributes:
+        kind: the class name of the first failing rank's error when it is one of ckptlab's, else None.
+        lost: the ranks that did not answer.
+    """
+
+    def __init__(self, message: str, *, kind: str | None = None, lost: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.lost = lost
+
+
+class Group:
+    """The ranks of a run, on a gloo group that nobody else uses.
+
+    Every rank makes it together, calls `agree` equally often, and closes it together. Not for two threads at once.
+    """
+
+    def __init__(self, rank: int, world_size: int, process_group: Any, timeout: timedelta) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self.is_coordinator = rank == COORDINATOR
+        self._process_group = process_group
+        self._timeout = timeout
+
+    @classmethod
+    def of_world(cls, timeout: timedelta = TIMEOUT) -> "Group":
+        """Return the group of all ranks; a world that is not initialised is a world of one. Every rank calls this."""
+        rank, world_size = rank_and_world_size()
+        process_group = dist.new_group(backend="gloo", timeout=timeout) if world_size > 1 else None
+        return cls(rank, world_size, process_group, timeout)
+
+    @classmethod
+    @contextmanager
+    def lent(cls, group: "Group | None") -> Iterator["Group"]:
+        """Use `group`, or one of all ranks for the time being. Every rank calls this."""
+        own = group or cls.of_world()
+        try:
+            yield own
+        finally:
+            if group is None:
+                own.close()
+
+    def close(self) -> None:
+        """Give the group back. Every rank calls this."""
+        if self._process_group is not None and dist.is_initialized():
+            dist.destroy_process_group(self._process_group)
+        self._process_group = None
+
+    def agree(self, outcome: Outcome, decide: Callable[[list[Any]], Any] = lambda values: None) -> Any:
+        """Give this rank's outcome and return what the coordinator decided from everybody's. Every rank calls this.
+
+        Args:
+            outcome: what this rank's work came to.
+            decide: from the values by rank to an answer that JSON can carry; called on the coordinator, and only if all
+                ranks succeeded. What it raises is the coordinator's failure.
+
+        Raises:
+            RanksDisagree: on every rank alike, when any rank failed, is lost, or `decide` raised.
+        """
+        if not self.is_coordinator:
+            self._send(COORDINATOR, outcome.to_json())
+            return _unpack(self._receive(COORDINATOR), outcome)
+        answer = _answer(self._gather(outcome.to_json()), decide)
+        unreached = self._answer_all(answer)
+        if unreached and "error" not in answer:
+            raise RanksDisagree(_lost(unreached), lost=unreached)
+        return _unpack(answer, outcome)
+
+    def tell(self, outcome: Outcome) -> Any:
+        """Return the value of the coordinator's outcome, on every rank; the other ranks' outcomes do not matter.
+
+        A rank that cannot be reached is not the coordinator's failure here: its absence shows at the next `agree`.
+
+        Raises:
+            RanksDisagree: on every rank alike, when the coordinator failed; on the others also when it is lost.
+        """
+        if not self.is_coordinator:
+            return _unpack(self._receive(COORDINATOR), outcome)
+        answer = _answer([outcome.to_json()], lambda values: values[0])
+        self._answer_all(answer)
+        return _unpack(answer, outcome)
+
+    def _gather(self, own: dict[str, Any]) -> list[dict[str, Any] | None]:
+        """Return the messages by rank, None for a rank that is lost. Coordinator only."""
+        messages: list[dict[str, Any] | None] = [own]
+        for rank in range(1, self.world_size):
+            start = time.monotonic()
+            try:
+                messages.append(self._receive(rank))
+            except RanksDisagree:
+                messages.append(None)
+                if time.monotonic() - start >= self._timeout.total_seconds():
+                    break  # gloo closes every pair of a group that timed out: the ranks after this one are not to blame
+        return messages
+
+    def _answer_all(self, answer: dict[str, Any]) -> tuple[int, ...]:
+        """Send `answer` to every other rank and return the ranks that it did not reach. Coordinator only."""
+        unreached = []
+        for rank in range(1, self.world_size):
+            try:
+                self._send(rank, answer)
+            except RanksDisagree:
+                unreached.append(rank)
+        return tuple(unreached)
+
+    def _send(self, rank: int, message: dict[str, Any]) -> None:
+        data = torch.frombuffer(bytearray(json.dumps(message).encode()), dtype=torch.uint8)
+        try:
+            dist.send(torch.tensor([data.numel()]), group=self._process_group, group_dst=rank)
+            dist.send(data, group=self._process_group, group_dst=rank)
+        except RuntimeError as error:
+            raise RanksDisagree(_lost((rank,)), lost=(rank,)) from error
+
+    def _receive(self, rank: int) -> dict[str, Any]:
+        length = torch.zeros(1, dtype=torch.int64)
+        try:
+            dist.recv(length, group=self._process_group, group_src=rank)
+            data = torch.empty(int(length), dtype=torch.uint8)
+            dist.recv(data, group=self._process_group, group_src=rank)
+        except RuntimeError as error:
+            raise RanksDisagree(_lost((rank,)), lost=(rank,)) from error
+        message: dict[str, Any] = json.loads(data.numpy().tobytes())
+        return message
+
+
+def _answer(messages: list[dict[str, Any] | None], decide: Callable[[list[Any]], Any]) -> dict[str, Any]:
+    """Return the coordinator's answer to the messages of all ranks: the first failure, the lost ranks, or a decision."""
+    lost = [rank for rank, message in enumerate(messages) if message is None]
+    failed = [(rank, message) for rank, message in enumerate(messages) if message is not None and "error" in message]
+    if failed:
+        rank, message = failed[0]
+        others = f" (and {len(failed) - 1} more ranks failed)" if len(failed) > 1 else ""
+        return {"error": f"rank {rank}: {message['error']}{others}", "kind": message["kind"], "lost": lost}
+    if lost:
+        return {"error": _lost(tuple(lost)), "kind": None, "lost": lost}
+    decision = attempt(lambda: decide([message["value"] for message in messages if message is not None]))
+    return decision.to_json() | ({"lost": []} if decision.error is not None else {})
+
+
+def _unpack(answer: dict[str, Any], outcome: Outcome) -> Any:
+    if "error" in answer:
+        raise RanksDisagree(answer["error"], kind=answer["kind"], lost=tuple(answer["lost"])) from outcome.error
+    return answer["value"]
+
+
+def _lost(ranks: tuple[int, ...]) -> str:
+    named = ", ".join(map(str, ranks))
+    return f"lost rank{'s' if len(ranks) > 1 else ''} {named}: died, or did not answer in time"

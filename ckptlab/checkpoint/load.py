@@ -1,0 +1,156 @@
+"""Load one step: checked on all ranks before the first tensor changes, from however many ranks wrote it.
+
+1. open      every rank reads the manifest and the state; all must have read the same
+2. plan      ask what is wanted; compare names, dtypes and shapes with what the step holds
+3. verify    read every block that is wanted and compare its sum; nothing changes yet
+4. fill      read again, verified again, into the tensors
+
+A failure before `fill`, on any rank, leaves everything on every rank as it was.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ckptlab.checkpoint.collectives import Group, RanksDisagree, attempt
+from ckptlab.checkpoint.contents import Contents
+from ckptlab.checkpoint.plan import Read, describe_all, match, read_runs
+from ckptlab.checkpoint.reader import StepReader
+from ckptlab.checkpoint.tensors import TensorBytes, describe, from_exact
+from ckptlab.errors import CorruptError, LoadError, ResumeError, StepError
+from ckptlab.format import names
+from ckptlab.format.exact import decode
+from ckptlab.format.manifest import Manifest
+from ckptlab.steps.reading import rank_tensors
+from ckptlab.steps.steps import read_step
+
+State = Mapping[str, Any]
+Wanted = Callable[[Manifest, State], Contents]
+ERRORS: dict[str | None, type[LoadError]] = {cls.__name__: cls for cls in (CorruptError, ResumeError)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What a load gave.
+
+    Attributes:
+        manifest: of the step.
+        contents: what was wanted, its tensors filled.
+        state: what is the same on all ranks.
+        rank_state: this rank's own; empty where no `rank_tensors` were wanted.
+    """
+
+    manifest: Manifest
+    contents: Contents
+    state: State
+    rank_state: State
+
+
+def load(step: Path, wanted: Wanted, *, verify_first: bool = True, group: Group | None = None) -> Loaded:
+    """Fill live tensors from a step, and return them with the step's state. Every rank calls it.
+
+    Args:
+        step: the directory of the step.
+        wanted: called with the manifest and the state before anything changes; returns the contents to fill. What belongs to
+            one rank is read only if `rank_tensors` are wanted, and then from the file of this rank.
+        verify_first: read twice, so that a damaged block is found before anything changes. Without it a block is verified as it
+            is read, and tensors filled before a bad one stay filled: for a caller that will overwrite everything.
+        group: the ranks; None makes a group of all ranks for this call.
+
+    Raises:
+        CorruptError: a block is not as it was written; names file, block and tensors.
+        LoadError: anything else: the step is not whole, holds other names, dtypes or shapes, or cannot be read. Raised on every
+            rank alike; `state_changed` says whether tensors may have been changed.
+    """
+    with Group.lent(group) as ranks:
+        loading = _Loading(Path(step), wanted, ranks)
+        try:
+            ranks.agree(attempt(loading.open), _refuse_different_steps)
+            ranks.agree(attempt(loading.plan))
+            if verify_first:
+                ranks.agree(attempt(loading.verify))
+            loading.state_changed = True
+            ranks.agree(attempt(loading.fill))
+        except RanksDisagree as error:
+            kind = ERRORS.get(error.kind, LoadError)
+            raise kind(f"{step} is not loaded: {error}", state_changed=loading.state_changed) from error
+    return loading.loaded()
+
+
+class _Loading:
+    """One load on one rank; nothing is communicated here."""
+
+    def __init__(self, path: Path, wanted: Wanted, group: Group) -> None:
+        self.state_changed = False
+        self._state: State = {}
+        self._rank_state: State = {}
+        self._path, self._wanted, self._group = path, wanted, group
+        self._manifest: Manifest
+        self._contents: Contents
+        self._reads: list[Read] = []
+
+    def open(self) -> str:
+        """Read manifest and state, and return a digest of the manifest, which has the sum of the state in it."""
+        step = read_step(self._path)
+        if step.manifest is None or step.fault is not None:
+            raise StepError(f"the step is not whole: {step.fault}")
+        self._manifest = step.manifest
+        self._state = self._read_state(names.STATE)
+        return hashlib.sha256(self._manifest.to_json()).hexdigest()
+
+    def plan(self) -> None:
+        """Find the pieces of everything that is wanted."""
+        contents = self._contents = self._wanted(self._manifest, self._state)
+        tensors = describe_all(contents, self._group.rank, self._group.world_size)
+        for section, wanted in tensors.items():
+            self._reads += match(section, wanted, self._manifest.tensors[section], self._manifest.aliases)
+        if contents.rank_tensors:
+            self._plan_own(contents)
+
+    def verify(self) -> None:
+        """Read every wanted block and compare its sum."""
+        self._read(lambda data, begin, part: None)
+
+    def fill(self) -> None:
+        """Read every wanted block, verified, into the tensors."""
+        self._read(TensorBytes.write)
+
+    def loaded(self) -> Loaded:
+        """Return what this load gave."""
+        return Loaded(manifest=self._manifest, contents=self._contents, state=self._state, rank_state=self._rank_state)
+
+    def _plan_own(self, contents: Contents) -> None:
+        rank = self._group.rank
+        files = names.rank_tensors_file(rank), names.rank_state_file(rank)
+        if not set(files) <= self._manifest.files.keys():
+            raise LoadError(
+                f"the step has no {' and '.join(files)}; it was saved by {self._manifest.saved_by['world_size']} ranks"
+            )
+        wanted = {name: describe(name, tensor, 0, 1) for name, tensor in contents.rank_tensors.items()}
+        self._reads += match("ranks", wanted, rank_tensors(self._path, files[0]), {})
+        self._rank_state = self._read_state(files[1])
+
+    def _read_state(self, file: str) -> State:
+        with StepReader(self._path, self._manifest) as reader:
+            state = from_exact(decode(reader.read_whole(file)))
+        if not isinstance(state, dict):
+            raise LoadError(f"{file} holds a {type(state).__name__}, expected an object; do not use this step")
+        return state
+
+    def _read(self, take: Callable[[TensorBytes, int, memoryview], None]) -> None:
+        with StepReader(self._path, self._manifest) as reader:
+            for local, record in self._reads:
+                data = TensorBytes(local.data)
+                for piece in record.pieces:
+                    for position, start, length in read_runs(piece, local):
+                        for distance, part in reader.read(piece.file, position, length):
+                            take(data, start + distance, part)
+                data.flush()
+
+
+def _refuse_different_steps(digests: list[str]) -> None:
+    for rank, digest in enumerate(digests):
+        if digest != digests[0]:
+            raise LoadError(f"rank {rank} reads another manifest than rank 0: all ranks must share the storage")

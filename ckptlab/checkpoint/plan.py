@@ -1,0 +1,109 @@
+"""Decide which bytes a rank writes and which it reads: pure functions of descriptions; nothing communicated, nothing opened.
+
+Every rank derives the same files, the same headers and the same position of every tensor from (name, dtype, shape), so that
+each can write its own boxes into the final files (`lay_out_step`, `write_runs`). A read goes the other way: from the pieces
+that a manifest knows to the box that a rank wants (`read_runs`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ckptlab.checkpoint.contents import Contents
+from ckptlab.checkpoint.tensors import LocalTensor, describe
+from ckptlab.errors import LoadError
+from ckptlab.format.boxes import byte_runs, copy_runs, whole
+from ckptlab.format.dtypes import ITEM_BYTES
+from ckptlab.format.files import FileLayout, lay_out
+from ckptlab.format.manifest import Piece, TensorRecord
+
+Tensors = Mapping[str, Mapping[str, LocalTensor]]
+"""Section (`model`, `optim`) to name to this rank's part of the tensor."""
+
+Read = tuple[LocalTensor, TensorRecord]
+"""What a rank wants of a tensor, and where the step has it."""
+
+Layout = Mapping[str, Sequence[FileLayout]]
+"""Section to the files that all ranks share."""
+
+
+def describe_all(contents: Contents, rank: int, world_size: int) -> dict[str, dict[str, LocalTensor]]:
+    """Return this rank's part of every tensor, by section and name, names sorted."""
+    sections = {"model": contents.model, "optim": contents.optim}
+    return {
+        section: {name: describe(name, tensors[name], rank, world_size) for name in sorted(tensors)}
+        for section, tensors in sections.items()
+    }
+
+
+def lay_out_step(tensors: Tensors) -> Layout:
+    """Return the files of a step that holds these tensors: the same on every rank."""
+    return {
+        section: lay_out(section, {name: local.spec for name, local in named.items()}) for section, named in tensors.items()
+    }
+
+
+def records(tensors: Tensors, layout: Layout) -> dict[str, dict[str, TensorRecord]]:
+    """Return what the manifest says of every tensor: one piece each, the whole."""
+    return {
+        section: {name: _record(tensors[section][name], file, begin) for file in files for name, begin in file.begins.items()}
+        for section, files in layout.items()
+    }
+
+
+def _record(local: LocalTensor, file: FileLayout, begin: int) -> TensorRecord:
+    return TensorRecord(local.spec, (Piece(file.name, begin, whole(local.spec.shape)),))
+
+
+def write_runs(begin: int, local: LocalTensor, rank: int, block_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """Yield what `rank` writes of its part: (position in the file, position in the part's own bytes, length).
+
+    Runs end at the borders of the file's blocks. Of a box that R ranks hold, block b is written by the replica b mod R: whole
+    blocks, so that two ranks never sum one block of the same tensor, and every replica takes an equal share.
+
+    Args:
+        begin: where the tensor begins in its file, in bytes.
+        local: the rank's part.
+        rank: one of `local.replicas`.
+        block_bytes: the span of one checksum.
+    """
+    replica, num_replicas = local.replicas.index(rank), len(local.replicas)
+    local_begin = 0
+    for run_begin, length in byte_runs(local.spec.shape, local.box, ITEM_BYTES[local.spec.dtype]):
+        position, end = begin + run_begin, begin + run_begin + length
+        while position < end:
+            block = position // block_bytes
+            cut = min(end, (block + 1) * block_bytes)
+            if block % num_replicas == replica:
+                yield position, local_begin, cut - position
+            local_begin += cut - position
+            position = cut
+
+
+def read_runs(piece: Piece, local: LocalTensor) -> Iterator[tuple[int, int, int]]:
+    """Yield what this rank reads of a piece: (position in the file, position in the rank's part, length)."""
+    for source, target, length in copy_runs(piece.box, local.box, ITEM_BYTES[local.spec.dtype]):
+        yield piece.begin + source, target, length
+
+
+def match(
+    section: str, wanted: Mapping[str, LocalTensor], held: Mapping[str, TensorRecord], aliases: Mapping[str, str]
+) -> list[Read]:
+    """Return what to read for `wanted`, in the order in which it lies in the files.
+
+    A wanted name that the step has as an alias is read from the tensor that it is tied to.
+
+    Raises:
+        LoadError: a name is wanted and not held, or held and not wanted, or a dtype or shape differs. Names the first few.
+    """
+    reads = {name: (local, held[aliases.get(name, name)]) for name, local in wanted.items() if aliases.get(name, name) in held}
+    wrong = [f"{name!r} is not in the step" for name in sorted(wanted.keys() - reads.keys())]
+    used = {aliases.get(name, name) for name in reads}
+    wrong += [f"{name!r} is in the step and not wanted" for name in sorted(held.keys() - used)]
+    wrong += [
+        f"{name!r} is {record.spec} in the step, wanted {local.spec}"
+        for name, (local, record) in sorted(reads.items())
+        if record.spec != local.spec
+    ]
+    if wrong:
+        more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise LoadError(f"{section}: {'; '.join(wrong[:3])}{more}. Was the step saved by another model?")
+    return sorted(reads.values(), key=lambda read: [(piece.file, piece.begin) for piece in read[1].pieces])

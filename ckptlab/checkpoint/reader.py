@@ -1,0 +1,80 @@
+"""Read a committed step so that no byte reaches anybody before its block's checksum was found right."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from isal import isal_zlib
+
+from ckptlab.errors import CorruptError
+from ckptlab.format.manifest import Manifest
+from ckptlab.steps.reading import tensors_by_file
+from ckptlab.steps.verify import Fault
+from ckptlab.storage import posix
+
+
+class StepReader:
+    """Reads ranges of the files that a manifest lists, block by block, through one buffer of one block.
+
+    Use it as a context manager; it keeps one file open at a time.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self._path = path
+        self._manifest = manifest
+        self._buffer = memoryview(bytearray(manifest.block_bytes))
+        self._stack = ExitStack()
+        self._file: str | None = None
+        self._fd = -1
+        self._block: int | None = None
+
+    def __enter__(self) -> "StepReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def read(self, file: str, begin: int, length: int) -> Iterator[tuple[int, memoryview]]:
+        """Yield the bytes from `begin` on, verified: (distance from `begin`, bytes). The bytes are overwritten by the next.
+
+        Raises:
+            CorruptError: a block is not as it was written; the message names the file, the block's bytes and its tensors.
+        """
+        block_bytes, position, end = self._manifest.block_bytes, begin, begin + length
+        while position < end:
+            block = position // block_bytes
+            self._load(file, block)
+            start = position - block * block_bytes
+            part = self._buffer[start : start + min(end - position, block_bytes - start)]
+            yield position - begin, part
+            position += len(part)
+
+    def read_whole(self, file: str) -> bytes:
+        """Return a small file, verified."""
+        return b"".join(bytes(part) for _, part in self.read(file, 0, self._manifest.files[file].num_bytes))
+
+    def _load(self, file: str, block: int) -> None:
+        if (self._file, self._block) == (file, block):
+            return
+        record = self._manifest.files[file]
+        begin = block * self._manifest.block_bytes
+        view = self._buffer[: min(self._manifest.block_bytes, record.num_bytes - begin)]
+        self._block = None  # what is in the buffer is nothing until its sum was found right
+        self._open(file)
+        posix.read_into(self._fd, begin, view)
+        found = isal_zlib.crc32(view)
+        if found != record.crc32[block]:
+            raise CorruptError(self._fault(file, begin, begin + len(view), found, record.crc32[block]))
+        self._block = block
+
+    def _fault(self, file: str, begin: int, end: int, found: int, expected: int) -> str:
+        pieces = tensors_by_file(self._manifest).get(file, ())
+        names = tuple(name for first, last, name in pieces if max(first, begin) < min(last, end))
+        what = f"crc32 is {found:08x}, {expected:08x} was written"
+        return f"{self._path}: {Fault(file=file, begin=begin, end=end, tensors=names, what=what)}"
+
+    def _open(self, file: str) -> None:
+        if file != self._file:
+            self._stack.close()
+            self._fd = self._stack.enter_context(posix.open_to_read(self._path / file))
+            self._file = file

@@ -1,0 +1,60 @@
+"""One rank's hands while a step is written: the files that it has open, and the sums of what it wrote."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from ckptlab.format.checksums import FileSums
+from ckptlab.storage import posix
+
+
+class StepWriter:
+    """Writes into the files of one temporary step directory and sums every byte on its way out of memory.
+
+    A descriptor stays open from the first write to `sync`, so that what is made durable is what was written through it.
+    """
+
+    def __init__(self, directory: Path, block_bytes: int) -> None:
+        self._directory = directory
+        self._block_bytes = block_bytes
+        self._stack = ExitStack()
+        self._open: dict[str, int] = {}
+        self._sums: dict[str, FileSums] = {}
+
+    def write(self, file: str, file_bytes: int, begin: int, data: bytes | memoryview) -> None:
+        """Write `data` from byte `begin` of a file that will have `file_bytes` in all."""
+        if file not in self._open:
+            self._open[file] = self._stack.enter_context(posix.open_to_write(self._directory / file))
+            self._sums[file] = FileSums(file_bytes, self._block_bytes)
+        posix.write_at(self._open[file], begin, data)
+        self._sums[file].add(begin, data)
+
+    def write_whole(self, file: str, data: bytes) -> None:
+        """Create a file that only this rank writes."""
+        posix.create(self._directory / file)
+        self.write(file, len(data), 0, data)
+
+    def sync(self) -> None:
+        """Return when all that this rank wrote is durable, and close the files."""
+        for fd in self._open.values():
+            posix.sync(fd)
+        self.close()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._stack.close()
+        self._open.clear()
+
+    def sums(self) -> dict[str, dict[str, Any]]:
+        """Return, by file, its size and what this rank contributes to the sums of its blocks; as JSON."""
+        return {file: {"bytes": sums.file_bytes, "blocks": sums.to_json()} for file, sums in self._sums.items()}
+
+
+def merge_sums(everybody: list[dict[str, dict[str, Any]]], block_bytes: int) -> dict[str, FileSums]:
+    """Return the sums of every file from what all ranks contribute."""
+    merged: dict[str, FileSums] = {}
+    for contributed in everybody:
+        for file, part in contributed.items():
+            sums = merged.setdefault(file, FileSums(part["bytes"], block_bytes))
+            sums.merge(FileSums.from_json(part["bytes"], block_bytes, part["blocks"]))
+    return merged

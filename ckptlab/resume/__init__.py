@@ -1,0 +1,7 @@
+"""A training run that can stop anywhere and go on exactly: what it is made of, when it is saved, how it resumes."""
+
+from ckptlab.resume.checkpointer import Checkpointer
+from ckptlab.resume.sampler import ResumableSampler, sample_generator
+from ckptlab.resume.train_state import TrainState
+
+__all__ = ["Checkpointer", "ResumableSampler", "TrainState", "sample_generator"]

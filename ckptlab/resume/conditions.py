@@ -1,0 +1,43 @@
+"""What bitwise equality of a resumed run rests on: recorded in the manifest, compared at resume."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+WHAT_CHANGES = {
+    "torch": "kernels may differ: losses are not bitwise those of the unbroken run",
+    "device": "kernels differ: losses are not bitwise those of the unbroken run, and random numbers are new",
+    "num_threads": "sums run in another order: losses are not bitwise those of the unbroken run",
+    "deterministic_algorithms": "some kernels are not deterministic: losses may not be bitwise those of the unbroken run",
+    "world_size": "same state and same global batches, but reductions run in another order and per-rank random numbers are new",
+    "mesh": "same state and same global batches, but reductions run in another order",
+}
+
+
+def present_conditions(*, device: torch.device, world_size: int, mesh: Mapping[str, int], data: str | None) -> dict[str, Any]:
+    """Return the conditions of this process, as they stand in a manifest."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    return {
+        "torch": str(torch.__version__),
+        "device": name,
+        "num_threads": torch.get_num_threads(),
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "world_size": world_size,
+        "mesh": dict(mesh),
+        "data": data,
+    }
+
+
+def same_ranks(saved: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether a rank of now can take over what belonged to the rank of its number."""
+    return all(saved.get(name) == now[name] for name in ("world_size", "device"))
+
+
+def promises_lost(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each condition that differs: what it was, what it is, what does not hold any more."""
+    return [
+        f"{name} was {saved.get(name)}, is {now[name]}: {what}"
+        for name, what in WHAT_CHANGES.items()
+        if saved.get(name) != now[name]
+    ]

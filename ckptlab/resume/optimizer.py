@@ -1,0 +1,117 @@
+"""An optimizer's state by the names of the parameters, read and written without running a step.
+
+torch's own helper for this steps a fresh optimizer once to find out what its state looks like, which changes the run. Here the
+state is taken as it is: absent state stays absent, and what a checkpoint has is made with `empty_like(param)`, which keeps the
+parameter's device, mesh and placements.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ckptlab.checkpoint.tensors import DTYPES
+from ckptlab.errors import ResumeError, UsageError
+from ckptlab.format.manifest import TensorRecord
+
+SEPARATOR = "::"
+Named = Mapping[Tensor, str]
+"""Parameter to its name; parameters are equal only to themselves."""
+
+
+def tensors_of(optimizer: Optimizer, named: Named) -> dict[str, Tensor]:
+    """Return every tensor of the optimizer's state as `<state name>::<fqn>`."""
+    return {name: value for name, value in _values(optimizer, named).items() if isinstance(value, Tensor)}
+
+
+def state_of(optimizer: Optimizer, named: Named) -> dict[str, Any]:
+    """Return what is no tensor: the param groups, with names in place of parameters, and plain values of the state."""
+    groups = [
+        {**group, "params": [_name(param, named, number) for param in group["params"]]}
+        for number, group in enumerate(optimizer.param_groups)
+    ]
+    plain = {name: value for name, value in _values(optimizer, named).items() if not isinstance(value, Tensor)}
+    return {"groups": groups, "values": plain}
+
+
+def check_groups(optimizer: Optimizer, named: Named, state: Mapping[str, Any]) -> None:
+    """Refuse a state whose param groups hold other parameters than the optimizer's.
+
+    Raises:
+        ResumeError: names the first group that differs.
+    """
+    saved = [group["params"] for group in state["groups"]]
+    found = [group["params"] for group in state_of(optimizer, named)["groups"]]
+    if len(saved) != len(found):
+        raise ResumeError(f"the optimizer has {len(found)} param groups, the step has {len(saved)}; make the same groups")
+    for number, (names, own) in enumerate(zip(saved, found, strict=True)):
+        if names != own:
+            differing = sorted(set(names) ^ set(own))[:3] or "their order"
+            raise ResumeError(
+                f"param group {number} holds other parameters than in the step: {differing}; make the same groups"
+            )
+
+
+def tensors_like(optimizer: Optimizer, named: Named, records: Mapping[str, TensorRecord]) -> dict[str, Tensor]:
+    """Return a tensor to fill for every record: the optimizer's own where it fits, else a new one. Nothing is put in place.
+
+    Raises:
+        ResumeError: a record is of no parameter that the optimizer has.
+    """
+    own = tensors_of(optimizer, named)
+    params = {name: (param, group) for group in optimizer.param_groups for param in group["params"] for name in [named[param]]}
+    tensors = {}
+    for name, record in records.items():
+        key, _, fqn = name.partition(SEPARATOR)
+        if fqn not in params:
+            raise ResumeError(f"the step has {name!r}, and the optimizer no parameter {fqn!r}")
+        shape, dtype, fitting = record.spec.shape, DTYPES[record.spec.dtype], own.get(name)
+        fits = fitting is not None and tuple(fitting.shape) == shape and fitting.dtype == dtype
+        tensors[name] = fitting if fitting is not None and fits else _empty(key, *params[fqn], shape, dtype)
+    return tensors
+
+
+def put(optimizer: Optimizer, named: Named, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+    """Make `tensors` and `state` the optimizer's own, in place of all that it had."""
+    params = {name: param for param, name in named.items()}
+    optimizer.state.clear()
+    for name, value in {**tensors, **state["values"]}.items():
+        key, _, fqn = name.partition(SEPARATOR)
+        optimizer.state[params[fqn]][key] = value
+    for group, saved in zip(optimizer.param_groups, state["groups"], strict=True):
+        for key, value in saved.items():
+            if key != "params":
+                group[key] = _keeping_identity(group.get(key), value)
+
+
+def _values(optimizer: Optimizer, named: Named) -> dict[str, Any]:
+    return {
+        f"{key}{SEPARATOR}{_name(param, named, number)}": value
+        for number, group in enumerate(optimizer.param_groups)
+        for param in group["params"]
+        if param in optimizer.state
+        for key, value in optimizer.state[param].items()
+    }
+
+
+def _name(param: Tensor, named: Named, group: int) -> str:
+    if param not in named:
+        raise UsageError(
+            f"param group {group} has a parameter of shape {list(param.shape)} that the model does not have; "
+            f"make the optimizer after the model is sharded or compiled"
+        )
+    return named[param]
+
+
+def _empty(key: str, param: Tensor, group: Mapping[str, Any], shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    if shape == tuple(param.shape) and key != "step":
+        return torch.empty_like(param, dtype=dtype, requires_grad=False)
+    on_device = group.get("capturable") or group.get("fused")  # where torch's optimizers keep their counters
+    return torch.empty(shape, dtype=dtype, device=param.device if on_device else "cpu")
+
+
+def _keeping_identity(old: Any, new: Any) -> Any:
+    """A captured graph or a compiled step holds on to a learning rate that is a tensor."""
+    return old.copy_(new) if isinstance(old, Tensor) and isinstance(new, Tensor) else new

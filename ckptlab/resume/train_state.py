@@ -1,0 +1,232 @@
+"""What a run is made of, as one object: what is trained, how far it is, and the loop over what is left.
+
+`steps` owns the loop, because exactness depends on its order: the generators are put back around every `iter(loader)`, which
+draws from them; the resumed ones are set before the first batch is fetched; `position` moves when a window is handed out.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from ckptlab.checkpoint.collectives import rank_and_world_size
+from ckptlab.checkpoint.contents import Contents
+from ckptlab.checkpoint.load import Loaded
+from ckptlab.checkpoint.tensors import mesh_of
+from ckptlab.errors import ResumeError, SaveError, UsageError
+from ckptlab.format.manifest import Manifest
+from ckptlab.resume import conditions, rng
+from ckptlab.resume import optimizer as optimizers
+from ckptlab.resume.model import tensors_of
+from ckptlab.resume.sampler import ResumableSampler
+
+SAMPLER_LINE = "DataLoader(dataset, batch_sampler=ResumableSampler(len(dataset), global_batch=..., seed=...))"
+
+
+class Stateful(Protocol):
+    """Anything whose state can be taken and given back: schedulers, scalers, averages."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state, of values that exact JSON can hold."""
+        ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> object:
+        """Take such a state back."""
+        ...
+
+
+class TrainState:
+    """A run's model, optimizer, data and everything else that must go on where it stopped.
+
+    Attributes:
+        step: optimizer steps whose batches were handed out.
+        epoch: the epoch of the last batch.
+        position: samples of that epoch that were handed out, over all ranks; at its end the epoch's length.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Module,
+        optimizer: Optimizer,
+        loader: DataLoader[Any] | None = None,
+        model_files: Mapping[str, Path] | None = None,
+        **stateful: Stateful | None,
+    ) -> None:
+        """Hold together what a run is made of.
+
+        Args:
+            model: as it is trained: sharded, wrapped, compiled.
+            optimizer: of the model's parameters.
+            loader: with a `ResumableSampler` as `batch_sampler`; None for a caller that feeds itself and counts `step`.
+            model_files: file name to a file to be copied into `model/`, such as `config.json`.
+            **stateful: everything else by its name: `scheduler=`, `scaler=`, an average of the weights.
+        """
+        self.model, self.optimizer, self.loader = model, optimizer, loader
+        self.step = self.epoch = self.position = 0
+        self._model_files = dict(model_files or {})
+        self._stateful = {name: value for name, value in stateful.items() if value is not None}
+        self._sampler = None if loader is None else _sampler_of(loader)
+        self._resumed_rng: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None
+        self._pending_step = False  # a window was handed out, and the optimizer did not step yet
+        optimizer.register_step_post_hook(self._on_step)
+
+    @property
+    def epoch_ends(self) -> bool:
+        """Whether the batches that were handed out last are the last of their epoch."""
+        return self._sampler is not None and self.position >= self._sampler.end
+
+    def steps(self, until: int | None = None) -> Iterator[list[Any]]:
+        """Yield the micro-batches of one optimizer step at a time, from where the run is on, up to step `until` in all.
+
+        The body ends with the save, after the optimizer's and every scheduler's step.
+        """
+        loader = self.loader
+        if self._sampler is None or loader is None:
+            raise UsageError(f"TrainState has no loader to take batches from; give it {SAMPLER_LINE}")
+        while until is None or self.step < until:
+            if self.epoch_ends:
+                self.epoch, self.position = self.epoch + 1, 0
+            self._sampler.epoch, self._sampler.position = self.epoch, self.position
+            if hasattr(loader.dataset, "set_epoch"):
+                loader.dataset.set_epoch(self.epoch)
+            batches = rng.undisturbed(loader.__iter__)
+            while not self.epoch_ends and (until is None or self.step < until):
+                yield self._next_window(batches, self._sampler)
+
+    def contents(self) -> Contents:
+        """Return what a checkpoint of this moment holds. It draws no random number and changes nothing.
+
+        Raises:
+            SaveError: the optimizer has not stepped yet on the batches that were handed out.
+        """
+        if self._pending_step:
+            raise SaveError(
+                f"step {self.step}: the optimizer has not stepped on the batches that were handed out; "
+                f"save at the end of the loop's body"
+            )
+        model, aliases = tensors_of(self.model)
+        rank_tensors, rank_state = rng.capture()
+        return Contents(
+            model=model,
+            optim=optimizers.tensors_of(self.optimizer, self._named(model)),
+            aliases=aliases,
+            state=self._state(model),
+            rank_tensors=rank_tensors,
+            rank_state={"rng": rank_state},
+            model_files=self._model_files,
+            exact_if=self._conditions(model),
+        )
+
+    def wanted(self, manifest: Manifest, state: Mapping[str, Any]) -> Contents:
+        """Return what to fill from a step, after checking that this run can go on from it. Nothing of the run changes.
+
+        What belongs to one rank is wanted only where the step was saved by as many ranks on the same kind of device.
+
+        Raises:
+            ResumeError: the step is of other data, another seed, another global batch or other param groups.
+        """
+        model, aliases = tensors_of(self.model)
+        now = self._conditions(model)
+        self._check_same_data(state["data"], manifest.exact_if.get("data"), now["data"])
+        if differing := sorted(self._stateful.keys() ^ state["stateful"].keys()):
+            raise ResumeError(
+                f"{differing} stand in the step or in TrainState, not in both; resume with what the run was saved with"
+            )
+        optimizers.check_groups(self.optimizer, self._named(model), state["optimizer"])
+        return Contents(
+            model=model,
+            optim=optimizers.tensors_like(self.optimizer, self._named(model), manifest.tensors["optim"]),
+            aliases=aliases,
+            rank_tensors=rng.capture()[0] if conditions.same_ranks(manifest.exact_if, now) else {},
+        )
+
+    def accept(self, loaded: Loaded) -> None:
+        """Make what was loaded into `wanted` the state of this run. Every rank calls it."""
+        state, contents = loaded.state, loaded.contents
+        optimizers.put(self.optimizer, self._named(contents.model), contents.optim, state["optimizer"])
+        for name, value in self._stateful.items():
+            value.load_state_dict(retyped(state["stateful"][name], value.state_dict()))
+        self.step, self.epoch, self.position = state["step"], state["epoch"], state["position"]
+        self._pending_step = False
+        if contents.rank_tensors:
+            rng.restore(contents.rank_tensors, loaded.rank_state["rng"])
+        else:
+            seed = self._sampler.seed if self._sampler else 0
+            rng.reseed(rng.derive_seed("resume", seed, self.step, *rank_and_world_size()))
+        self._resumed_rng = rng.capture()
+
+    def promises_lost(self, loaded: Loaded) -> list[str]:
+        """Return, in sentences, which promises of exactness do not hold after this resume."""
+        return conditions.promises_lost(loaded.manifest.exact_if, self._conditions(loaded.contents.model))
+
+    def _next_window(self, batches: Iterator[Any], sampler: ResumableSampler) -> list[Any]:
+        if self._resumed_rng is not None:
+            rng.restore(*self._resumed_rng)
+            self._resumed_rng = None
+        window = [next(batches) for _ in range(sampler.accumulate)]
+        self.step, self.position = self.step + 1, self.position + sampler.global_batch
+        self._pending_step = True
+        return window
+
+    def _state(self, model: Mapping[str, Tensor]) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "epoch": self.epoch,
+            "position": self.position,
+            "data": self._data(),
+            "optimizer": optimizers.state_of(self.optimizer, self._named(model)),
+            "stateful": {name: value.state_dict() for name, value in self._stateful.items()},
+        }
+
+    def _data(self) -> dict[str, int] | None:
+        if self._sampler is None:
+            return None
+        return {name: getattr(self._sampler, name) for name in ("num_samples", "global_batch", "seed")}
+
+    def _conditions(self, model: Mapping[str, Tensor]) -> dict[str, Any]:
+        _, world_size = rank_and_world_size()
+        device = next((tensor.device for tensor in model.values()), torch.device("cpu"))
+        data = getattr(getattr(self.loader, "dataset", None), "fingerprint", None)
+        return conditions.present_conditions(device=device, world_size=world_size, mesh=mesh_of(model), data=data)
+
+    def _check_same_data(self, saved: object, saved_fingerprint: object, fingerprint: object) -> None:
+        if saved != self._data() or saved_fingerprint != fingerprint:
+            raise ResumeError(
+                f"the step was trained on {saved}, fingerprint {saved_fingerprint}; this run has {self._data()}, "
+                f"fingerprint {fingerprint}. Give the same data, seed and global batch, or start a run in another directory"
+            )
+
+    def _named(self, model: Mapping[str, Tensor]) -> dict[Tensor, str]:
+        return {tensor: name for name, tensor in model.items()}
+
+    def _on_step(self, *_: object) -> None:
+        self._pending_step = False
+
+
+def retyped(value: Any, like: Any) -> Any:
+    """Return `value` with the dict classes that `like` has in its place: a file has only dicts, `MultiStepLR` a Counter."""
+    if isinstance(value, dict) and isinstance(like, dict):
+        result = like.copy()
+        result.clear()
+        result.update({key: retyped(item, like.get(key)) for key, item in value.items()})
+        return result
+    if isinstance(value, list) and isinstance(like, list) and len(value) == len(like):
+        return [retyped(item, other) for item, other in zip(value, like, strict=True)]
+    return value
+
+
+def _sampler_of(loader: DataLoader[Any]) -> ResumableSampler:
+    sampler = loader.batch_sampler
+    if not isinstance(sampler, ResumableSampler):
+        raise UsageError(f"the loader's batches come from {type(sampler).__name__}; to go on mid-epoch, write {SAMPLER_LINE}")
+    if loader.persistent_workers and hasattr(loader.dataset, "set_epoch"):
+        raise UsageError(
+            "persistent workers keep the first epoch's copy of the data set; use persistent_workers=False with set_epoch"
+        )
+    return sampler
