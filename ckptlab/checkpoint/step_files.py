@@ -40,11 +40,15 @@ def make_temporary(run: Path, step: int, layout: Layout) -> Path:
             raise StepError(f"{path} is saved already; save another step, or move this one away")
         set_aside(path, "bad")
     temporary = run / names.temporary_name(step, secrets.token_hex(4))
-    for folder in (temporary, *(temporary / folder for folder in STEP_FOLDERS)):
-        posix.make_directory(folder)
-    for files in layout.values():
-        for file in files:
-            posix.reserve(temporary / file.name, file.file_bytes)
+    try:
+        for folder in (temporary, *(temporary / folder for folder in STEP_FOLDERS)):
+            posix.make_directory(folder)
+        for files in layout.values():
+            for file in files:
+                posix.reserve(temporary / file.name, file.file_bytes)
+    except OSError:
+        posix.remove_tree(temporary)
+        raise
     return temporary
 
 

@@ -1,0 +1,22 @@
+# make demo | make test | make check | make lock          each sets up .venv on first use
+PYTHON ?= python3
+BIN := .venv/bin
+.PHONY: demo test check lock
+
+demo: .venv/ready       # a run is broken and brought back, bit for bit
+	@$(BIN)/ckptlab demo
+test: .venv/ready       # everything that needs nothing from outside .venv
+	@$(BIN)/pytest
+check: .venv/ready      # style, types, and how long each room is
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/python -m tests.lines
+lock: .venv/ready       # one lock for all platforms; torch is held in pyproject.toml
+	@$(BIN)/uv pip compile pyproject.toml --all-extras --universal --no-emit-index-url --no-annotate \
+	  --custom-compile-command "make lock" --upgrade --quiet -o constraints.txt
+
+.venv/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c "import sys, ensurepip; sys.exit(0 if sys.version_info >= (3, 11) else 'Python 3.11 or newer is needed')" \
+	  || { echo "Install Python 3.11 or newer with venv (Debian, Ubuntu: apt install python3-venv)."; exit 1; }
+	@echo "Setting up .venv: downloads PyTorch (on Linux without a CPU wheel at hand about 3 GB), once."
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""The terminal's door: parse, call one function, print."""

@@ -1,0 +1,47 @@
+"""`ckptlab ls RUN`."""
+
+from pathlib import Path
+
+import click
+from rich.filesize import decimal
+
+from ckptlab.cli.door import Door, json_option, say, say_json, say_table
+from ckptlab.steps.housekeeping import list_asides
+from ckptlab.steps.steps import Step, find_steps
+
+ASIDES = {
+    "torn": "torn: its save never ended, or is under way; the next save removes it",
+    "bad": "bad: set aside, never loaded; delete it when you have looked at it",
+    "trash": "trash: a deletion that did not end; the next save removes it",
+}
+
+
+@click.command(cls=Door)
+@click.argument("run", type=click.Path(path_type=Path))
+@json_option
+def ls(run: Path, as_json: bool) -> int:
+    """List the steps of RUN: bytes, ranks, whole or why not."""
+    steps, asides = find_steps(run), list_asides(run)
+    if as_json:
+        say_json({"steps": [_document(step) for step in steps], "asides": asides})
+        return 0
+    rows = [(step.number, decimal(step.num_bytes), _num_ranks(step), step.fault or "whole") for step in steps]
+    say_table([("step", "bytes", "ranks", "state"), *rows] if rows else [["no steps yet"]])
+    for name, kind in asides.items():
+        say(f"{name}  {ASIDES[kind]}")
+    return 0
+
+
+def _num_ranks(step: Step) -> object:
+    return step.manifest.saved_by.get("world_size", "?") if step.manifest else "?"
+
+
+def _document(step: Step) -> dict[str, object]:
+    return {
+        "step": step.number,
+        "path": str(step.path),
+        "bytes": step.num_bytes,
+        "ranks": step.manifest.saved_by.get("world_size") if step.manifest else None,
+        "whole": step.whole,
+        "fault": step.fault,
+    }

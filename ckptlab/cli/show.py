@@ -1,0 +1,91 @@
+"""`ckptlab show STEP [NAME]`."""
+
+import difflib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+from rich.filesize import decimal
+
+from ckptlab.cli.door import Door, json_option, say, say_json, say_table
+from ckptlab.errors import FormatError, UsageError
+from ckptlab.format.boxes import Box
+from ckptlab.format.manifest import Manifest, TensorRecord
+from ckptlab.steps.steps import Step, find_step
+
+
+@click.command(cls=Door)
+@click.argument("step", metavar="STEP", type=click.Path(path_type=Path))
+@click.argument("name", required=False)
+@json_option
+def show(step: Path, name: str | None, as_json: bool) -> int:
+    """Show what is in STEP, or the one tensor NAME in detail."""
+    found = find_step(step)
+    if found.manifest is None:
+        raise FormatError(f"{found.path}: {found.fault}; there is nothing to show")
+    document = json.loads(found.manifest.to_json())
+    if name is not None:
+        records = _records(found.manifest, name)
+        if as_json:
+            say_json({section: {target: document["tensors"][section][target]} for section, target in records})
+        for (section, target), record in records.items() if not as_json else ():
+            _say_tensor(section, target, record, found.manifest.block_bytes)
+    elif as_json:
+        say_json({"path": str(found.path), "whole": found.whole, "fault": found.fault, "manifest": document})
+    else:
+        _say_step(found, found.manifest)
+    return 0 if found.whole else 1
+
+
+def _say_step(step: Step, manifest: Manifest) -> None:
+    say(f"step {step.number}: {step.fault or 'whole'}; {decimal(step.num_bytes)} in {len(manifest.files)} files")
+    for section, records in manifest.tensors.items():
+        say(f"{section}: {len(records)} tensors")
+        say_table([(name, *_summary(record)) for name, record in records.items()], indent="  ")
+    for title, members in (
+        ("aliases", manifest.aliases),
+        ("saved_by", manifest.saved_by),
+        ("exact_if", manifest.exact_if),
+    ):
+        _say_members(title, members)
+
+
+def _say_members(title: str, members: Mapping[str, object]) -> None:
+    if members:
+        say(title)
+        texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in members.items()}
+        say_table(list(texts.items()), indent="  ")
+
+
+def _summary(record: TensorRecord) -> tuple[object, ...]:
+    files = sorted({piece.file for piece in record.pieces})
+    where = f"{files[0]} to {files[-1]}" if len(files) > 1 else "".join(files)
+    count = len(record.pieces)
+    return record.spec.dtype, list(record.spec.shape), f"{count} piece{'s' * (count != 1)}", where
+
+
+def _records(manifest: Manifest, name: str) -> dict[tuple[str, str], TensorRecord]:
+    """Find a tensor by section and name; an alias stands for its tensor."""
+    target = manifest.aliases.get(name, name)
+    found = {(section, target): records[target] for section, records in manifest.tensors.items() if target in records}
+    if not found:
+        names = [known for records in manifest.tensors.values() for known in records]
+        near = difflib.get_close_matches(name, [*names, *manifest.aliases])
+        hint = f"did you mean {' or '.join(near)}?" if near else "show the step without a name to see all"
+        raise UsageError(f"step {manifest.step} has no tensor {name!r}; {hint}")
+    return found
+
+
+def _say_tensor(section: str, name: str, record: TensorRecord, block_bytes: int) -> None:
+    spec = record.spec
+    say(f"{section} {name}: {spec.dtype} {list(spec.shape)}, {spec.num_bytes} bytes")
+    rows = [("elements", "file", "bytes", "blocks")]
+    for piece, (file, begin, end) in zip(record.pieces, record.spans(), strict=True):
+        blocks = f"{begin // block_bytes}-{max(end - 1, begin) // block_bytes}"
+        rows.append((_slices(piece.box), file, f"{begin}-{end}", blocks))
+    say_table(rows, indent="  ")
+
+
+def _slices(box: Box) -> str:
+    return f"[{', '.join(f'{at}:{at + size}' for at, size in zip(box.offset, box.shape, strict=True))}]"

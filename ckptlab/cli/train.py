@@ -1,0 +1,25 @@
+"""`ckptlab train RUN`."""
+
+from functools import partial
+from typing import Any
+
+import click
+
+from ckptlab.cli.door import Door, say
+from ckptlab.train.launch import launch
+from ckptlab.train.options import Options, job_options
+
+
+@click.command(cls=Door)
+@job_options
+@click.option("--ranks", default=4, show_default=True, type=click.IntRange(1, 64), help="Ranks that train, on this machine.")
+@click.option(
+    "--max-restarts", default=3, show_default=True, type=click.IntRange(min=0), help="How often to go on when a rank is lost."
+)
+def train(ranks: int, max_restarts: int, **options: Any) -> int:
+    """Train a small GPT in the folder RUN, from the checkpoint there if there is one; start again when a rank is lost.
+
+    The same training under another launcher, also on several machines: torchrun -m ckptlab.train RUN.
+    """
+    launch(Options(**options), ranks=ranks, max_restarts=max_restarts, say=partial(say, err=True))
+    return 0

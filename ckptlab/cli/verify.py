@@ -1,0 +1,52 @@
+"""`ckptlab verify STEP|RUN`."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+from ckptlab.cli.door import Door, json_option, say, say_json
+from ckptlab.errors import StepError
+from ckptlab.steps.steps import Step, find_steps
+from ckptlab.steps.verify import Fault
+from ckptlab.steps.verify import verify as verify_step
+
+
+@click.command(cls=Door)
+@click.argument("path", metavar="STEP|RUN", type=click.Path(path_type=Path))
+@json_option
+def verify(path: Path, as_json: bool) -> int:
+    """Read every byte of STEP, or of every step of RUN, and say what is not as it was written."""
+    steps = find_steps(path)
+    if not steps:
+        raise StepError(f"{path} has no steps yet; there is nothing to verify")
+    faults = _verify(steps)
+    if as_json:
+        say_json({"steps": [_document(step, found) for step, found in zip(steps, faults, strict=True)]})
+    else:
+        for step, found in zip(steps, faults, strict=True):
+            _say_faults(step, found)
+    return 1 if any(faults) else 0
+
+
+def _verify(steps: list[Step]) -> list[list[Fault]]:
+    """Read all steps, with a bar where a person looks on."""
+    console = Console(stderr=True)
+    columns = BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=sum(step.num_bytes for step in steps))
+        return [list(verify_step(step, lambda num_bytes: bar.advance(task, num_bytes))) for step in steps]
+
+
+def _say_faults(step: Step, faults: list[Fault]) -> None:
+    for fault in faults:
+        say(f"step {step.number}: {fault}")
+    if not faults:
+        say(f"step {step.number}: all {decimal(step.num_bytes)} are as they were written")
+
+
+def _document(step: Step, faults: list[Fault]) -> dict[str, object]:
+    return {"step": step.number, "path": str(step.path), "bytes": step.num_bytes, "faults": [asdict(fault) for fault in faults]}

@@ -1,0 +1,75 @@
+"""Names of everything inside a run directory, spelled and read in this one place.
+
+Only `parse_step` and `check_file_name` meet names that someone else wrote.
+"""
+
+import re
+from typing import Literal
+
+from ckptlab.errors import FormatError
+
+MANIFEST = "manifest.json"
+STATE = "state.json"
+EVENTS = "events.jsonl"
+LOCK = ".lock"
+PINNED = "pinned"
+SECTIONS = ("model", "optim")
+PIECES = "pieces"
+FOLDERS = (*SECTIONS, "ranks", PIECES)
+MAX_NAME_BYTES = 255
+
+
+def step_name(step: int) -> str:
+    """Name the directory of a committed step: 40 gives `step-00000040`."""
+    return f"step-{step:08d}"
+
+
+def parse_step(name: str) -> int | None:
+    """Read the step from a directory's name; `None` when it is not spelled as `step_name` spells it."""
+    match = re.fullmatch(r"step-([0-9]{8,18})", name)
+    if match is None or step_name(int(match[1])) != name:
+        return None
+    return int(match[1])
+
+
+def temporary_name(step: int, nonce: str) -> str:
+    """Name the directory in which a step is written before it is committed."""
+    return f".tmp-{step_name(step)}-{nonce}"
+
+
+def aside_name(kind: Literal["trash", "bad"], step: int, nonce: str) -> str:
+    """Name the directory of a step that is no longer one: about to be deleted, or not to be loaded."""
+    return f".{kind}-{step_name(step)}-{nonce}"
+
+
+def shard_file(section: str, number: int, count: int) -> str:
+    """Name safetensors file `number` (from 1) of `count`, as Hugging Face does."""
+    return f"{section}/{section}-{number:05d}-of-{count:05d}.safetensors"
+
+
+def index_file(section: str) -> str:
+    """Name Hugging Face's index: which tensor is in which file."""
+    return f"{section}/{section}.safetensors.index.json"
+
+
+def rank_tensors_file(rank: int) -> str:
+    """Name the file of the tensors that belong to one rank."""
+    return f"ranks/rank-{rank:05d}.safetensors"
+
+
+def rank_state_file(rank: int) -> str:
+    """Name the file of the state that belongs to one rank."""
+    return f"ranks/rank-{rank:05d}.json"
+
+
+def check_file_name(name: str) -> None:
+    r"""Refuse a file name that could lead out of the step, or that a terminal or file system would not take.
+
+    Good are `state.json` and one printable name in a known folder: `model/a.json`, not `model/../a`, `a/b/c`, `model/\x1b[2J`.
+    """
+    folder, _, base = name.rpartition("/")
+    known = folder in FOLDERS and base not in ("", ".", "..") and "\\" not in base
+    if name != STATE and not (known and base.isprintable() and len(base.encode()) <= MAX_NAME_BYTES):
+        raise FormatError(
+            f"file name {name[:300]!a}: expected {STATE!r} or one plain name in {', '.join(FOLDERS)}; do not use this step"
+        )

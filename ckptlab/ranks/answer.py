@@ -1,0 +1,51 @@
+"""What a rank answers: a value, or what it raised, as text. Made on the rank, read by the parent; pure."""
+
+import sysconfig
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+_INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+_NOT_THE_USERS = ("<frozen ", str(Path(__file__).parents[1]), *_INSTALLED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raised:
+    """An exception of a rank."""
+
+    what: str  # "ValueError: bad shard"
+    own_lines: str  # the traceback with the user's own lines only, where there are any
+    all_lines: str
+    at: float  # seconds of the machine's monotonic clock: which of several ranks was the first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The outcome of one task on one rank."""
+
+    value: object = None
+    raised: Raised | None = None
+
+
+def describe_error(error: BaseException) -> Raised:
+    """Describe an exception for another process."""
+    first_line = str(error).partition("\n")[0]
+    described = traceback.TracebackException.from_exception(error)
+    all_lines = "".join(described.format()).rstrip()
+    _keep_own_lines(described)
+    return Raised(
+        what=f"{type(error).__name__}: {first_line}".removesuffix(": "),
+        own_lines="".join(described.format()).rstrip(),
+        all_lines=all_lines,
+        at=time.monotonic(),
+    )
+
+
+def _keep_own_lines(described: traceback.TracebackException) -> None:
+    own = [frame for frame in described.stack if not frame.filename.startswith(_NOT_THE_USERS)]
+    if own:
+        described.stack = traceback.StackSummary.from_list(own)
+    for linked in (described.__cause__, described.__context__):
+        if linked is not None:
+            _keep_own_lines(linked)

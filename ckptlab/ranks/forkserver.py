@@ -1,0 +1,55 @@
+"""Start processes from one forkserver that has torch loaded, so that this process never loads it.
+
+One forkserver serves all worlds and jobs of a process. It starts with the first of them and ends with the process. (A program that
+uses multiprocessing's forkserver itself shares it too; if it was first, ranks load torch each for itself.)
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerProcess
+
+from ckptlab.ranks import guard
+
+_starting = threading.Lock()
+
+
+def start(function: str, *args: object) -> ForkServerProcess:
+    """Start a process that calls `function` ("module:name") with `args` and this process's environment, and ends with it."""
+    context = multiprocessing.get_context("forkserver")
+    with _starting, _without_main():
+        context.set_forkserver_preload(["ckptlab.ranks.preload"])
+        forkserver.ensure_running()
+        key = vars(forkserver._forkserver).get("_forkserver_authkey")  # from Python 3.14 on
+        process = context.Process(target=guard.enter, args=(function, dict(os.environ), key, *args))
+        process.start()
+    return process
+
+
+def reuse() -> None:
+    """Let this process, itself forked by a forkserver, ask that one for more processes instead of starting one of its own."""
+    vars(forkserver._forkserver)["ensure_running"] = lambda: None
+
+
+def how_it_ended(exit_code: int) -> str:
+    """Say how a process ended: "was killed by SIGKILL", "exited with code 3"."""
+    if exit_code < 0:
+        return f"was killed by {signal.Signals(-exit_code).name}"
+    return f"exited with code {exit_code}"
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Keep multiprocessing from running this process's main script again in the process it starts."""
+    main = sys.modules["__main__"]
+    spec, main.__spec__ = main.__spec__, ModuleSpec("__main__", None)
+    try:
+        yield
+    finally:
+        main.__spec__ = spec

@@ -1,0 +1,94 @@
+"""One rank of a `World` as its parent sees it: a process, a pipe to it, and a file with what it prints."""
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from multiprocessing import Pipe, connection
+from pathlib import Path
+
+from ckptlab.ranks import forkserver, output
+from ckptlab.ranks.answer import Answer
+from ckptlab.ranks.task import Call, Source
+
+AFTER_A_DEATH_SECONDS = 1.0  # for the other ranks to tell what the death did to them
+
+
+class Seat:
+    """Starts a rank, gives it tasks one at a time, takes its answers, and knows how it ended."""
+
+    def __init__(self, rank: int, world_size: int, folder: Path, timeout: float, device: str) -> None:
+        self.rank = rank
+        self.busy = True  # with meeting the others
+        self._file = output.file_of(rank, folder)
+        self._printed = 0
+        self.connection, theirs = Pipe()
+        self.process = forkserver.start("ckptlab.ranks.rank:main", rank, world_size, folder, theirs, timeout, device)
+        theirs.close()
+
+    @property
+    def pid(self) -> int:
+        """The rank's process id, also when it is gone."""
+        assert self.process.pid is not None, "it is started"
+        return self.process.pid
+
+    @property
+    def death(self) -> str | None:
+        """How the rank ended: "was killed by SIGKILL"; None while it lives."""
+        exit_code = self.process.exitcode
+        return None if exit_code is None else forkserver.how_it_ended(exit_code)
+
+    def send(self, task: Source | Call) -> None:
+        """Give the rank a task."""
+        self.connection.send(task)
+        self.busy = True
+
+    def receive(self) -> Answer | None:
+        """Take the rank's answer, if there is one by now."""
+        if not self.connection.poll():
+            return None
+        try:
+            answer: Answer = self.connection.recv()
+        except (EOFError, ConnectionResetError):
+            self.process.join(AFTER_A_DEATH_SECONDS)
+            return None
+        self.busy = False
+        return answer
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send the rank a signal; after SIGKILL wait until it is gone."""
+        if self.death is None:
+            os.kill(self.pid, number)
+        if number == signal.SIGKILL:
+            self.process.join()
+
+    def is_stopped(self) -> bool:
+        """Tell whether a signal has stopped the rank, where the system has /proc."""
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_text()
+        except OSError:
+            return False
+        return stat.rpartition(")")[2].split()[0] == "T"
+
+    def new_output(self) -> str:
+        """Return what the rank has printed since the last call, labelled."""
+        text, self._printed = output.read_from(self._file, self._printed)
+        return output.label(self.rank, text)
+
+
+def collect(seats: Sequence[Seat], seconds: float) -> dict[int, Answer]:
+    """Wait for the ranks' answers; after a death the other ranks have one more second. A rank that is missing gave none."""
+    answers: dict[int, Answer] = {}
+    pending = list(seats)
+    deadline = time.monotonic() + seconds
+    while pending and (left := deadline - time.monotonic()) > 0:
+        connection.wait([end for seat in pending for end in (seat.connection, seat.process.sentinel)], left)
+        for seat in tuple(pending):
+            answer = seat.receive()
+            if answer is not None:
+                answers[seat.rank] = answer
+                pending.remove(seat)
+            elif seat.death is not None:
+                deadline = min(deadline, time.monotonic() + AFTER_A_DEATH_SECONDS)
+                pending.remove(seat)
+    return answers

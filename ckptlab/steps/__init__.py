@@ -1,0 +1,7 @@
+"""Which steps exist, are they whole, are they as written, do they differ, may they go; no torch."""
+
+from ckptlab.steps.compare import compare
+from ckptlab.steps.steps import list_steps, newest_step
+from ckptlab.steps.verify import verify
+
+__all__ = ["compare", "list_steps", "newest_step", "verify"]

@@ -1,0 +1,36 @@
+"""Which old steps go. A step that is not whole never counts and never goes: it is for a person to look at."""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from ckptlab.errors import UsageError
+from ckptlab.format.names import PINNED
+from ckptlab.steps.events import append_event
+from ckptlab.steps.housekeeping import set_aside
+from ckptlab.steps.steps import Step, list_steps
+from ckptlab.storage import posix
+
+
+def to_retire(steps: Sequence[Step], keep_last: int, pinned: Collection[int]) -> list[Step]:
+    """Choose the steps to delete: whole, not pinned, and not among the newest `keep_last` whole ones.
+
+    Steps 10, 20 (not whole), 30, 40 with `keep_last=2`: 10 goes.
+    """
+    if keep_last < 1:
+        raise UsageError(f"keep_last={keep_last}: at least 1, because the newest whole step is never deleted")
+    whole = sorted((step for step in steps if step.whole), key=lambda step: step.number)
+    return [step for step in whole[:-keep_last] if step.number not in pinned]
+
+
+def retire(run: Path, keep_last: int) -> list[int]:
+    """Delete the steps that are to go and give back their numbers (coordinator, with the run's lock).
+
+    Each is first renamed: a process killed while it deletes leaves trash, never half a step.
+    """
+    steps = list_steps(run)
+    pinned = {step.number for step in steps if step.whole and PINNED in posix.list_names(step.path)}
+    retired = to_retire(steps, keep_last, pinned)
+    for step in retired:
+        posix.remove_tree(set_aside(step.path, "trash"))
+        append_event(run, {"event": "delete", "step": step.number, "outcome": "deleted", "rule": f"keep_last={keep_last}"})
+    return [step.number for step in retired]

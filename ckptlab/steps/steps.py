@@ -1,0 +1,116 @@
+"""Which steps of a run exist, and are they committed and whole: `read_step` decides, for load, retention and commands alike.
+
+Whole means: the manifest is valid and of this step, and every file that it lists is there with the recorded size. Whether
+the bytes are still those that were written is `verify`'s question, which reads them all.
+"""
+
+import difflib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckptlab.errors import CkptlabError, StepError
+from ckptlab.format.manifest import MAX_MANIFEST_BYTES, Manifest
+from ckptlab.format.names import EVENTS, LOCK, MANIFEST, parse_step
+from ckptlab.storage import posix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A directory with the name of a step; `manifest` is `None` when it cannot be read, `fault` when the step is whole."""
+
+    number: int
+    path: Path
+    manifest: Manifest | None
+    fault: str | None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the step is committed and has all its files."""
+        return self.fault is None
+
+    @property
+    def num_bytes(self) -> int:
+        """The recorded bytes of all files; 0 without a manifest."""
+        return sum(record.num_bytes for record in self.manifest.files.values()) if self.manifest else 0
+
+
+def read_step(path: Path) -> Step:
+    """Decide whether a step is committed and whole; a step that is not has a `fault` that says why.
+
+    Raises `StepError` only when the path does not have the name of a step.
+    """
+    number = parse_step(path.name)
+    if number is None:
+        raise StepError(f"{path} is not a step: a step is a directory named like step-00000040")
+    try:
+        manifest = _read_manifest(path, number)
+        fault = next(file_faults(path, manifest), None)
+    except (CkptlabError, OSError) as error:
+        return Step(number=number, path=path, manifest=None, fault=str(error))
+    return Step(number=number, path=path, manifest=manifest, fault=fault and f"{fault[0]}: {fault[1]}")
+
+
+def file_faults(path: Path, manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """Tell each listed file that is not there with its recorded size, as (file, what is wrong)."""
+    for name, record in manifest.files.items():
+        file = path / name
+        if file.parent != path and not posix.exists_directory(file.parent):
+            yield name, f"{file.parent.name} is not a directory of this step"
+        elif (num_bytes := posix.size_of(file)) is None:
+            yield name, "missing, or not a regular file"
+        elif num_bytes != record.num_bytes:
+            yield name, f"has {num_bytes} bytes, {record.num_bytes} were written"
+
+
+def list_steps(run: Path) -> list[Step]:
+    """List the steps of a run by number, whole or not; raise `StepError` when the directory is not there."""
+    return [read_step(path) for path in _step_paths(run)]
+
+
+def newest_step(run: Path) -> Step | None:
+    """Find the newest whole step; older ones are not read. Raises `StepError` when the directory is not there."""
+    return next((step for step in map(read_step, reversed(_step_paths(run))) if step.whole), None)
+
+
+def find_steps(path: Path) -> list[Step]:
+    """Read the step at a path that a person named, or all steps of the run there; raise `StepError` that says what is there."""
+    path = Path(os.path.abspath(path))
+    if parse_step(path.name) is not None:
+        return [find_step(path)]
+    steps = list_steps(path)
+    if not steps and not {EVENTS, LOCK} & set(posix.list_names(path)):
+        found = ", ".join(posix.list_names(path)[:5]) or "nothing"
+        raise StepError(f"{path} is neither a run nor a step: expected directories like step-00000040, found {found}")
+    return steps
+
+
+def find_step(path: Path) -> Step:
+    """Read the step at a path that a person named; raise `StepError` that says which steps are there."""
+    path = Path(os.path.abspath(path))
+    if parse_step(path.name) is not None and posix.exists_directory(path):
+        return read_step(path)
+    run = path if path.is_dir() else path.parent
+    there = [step_path.name for step_path in _step_paths(run)]
+    near = difflib.get_close_matches(path.name, there, n=1) or there[-1:]
+    hint = f"; did you mean {run / near[0]}?" if near else ""
+    raise StepError(f"{path} is not a step; steps in {run}: {', '.join(there[-10:]) or 'none'}{hint}")
+
+
+def _step_paths(run: Path) -> list[Path]:
+    if not run.is_dir():
+        raise StepError(f"{run} is not a directory; name the directory of a run, in which the steps are")
+    numbers = {name: number for name in posix.list_names(run) if (number := parse_step(name)) is not None}
+    return [run / name for name in sorted(numbers, key=numbers.__getitem__)]
+
+
+def _read_manifest(path: Path, number: int) -> Manifest:
+    if not posix.exists_directory(path):
+        raise StepError("not a directory")
+    if posix.size_of(path / MANIFEST) is None:
+        raise StepError(f"no {MANIFEST}: written, but not committed")
+    manifest = Manifest.parse(posix.read_file(path / MANIFEST, MAX_MANIFEST_BYTES))
+    if manifest.step != number:
+        raise StepError(f"{MANIFEST} is of step {manifest.step}")
+    return manifest

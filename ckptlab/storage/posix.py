@@ -1,0 +1,172 @@
+"""Checkpoint files on a POSIX file system: read, reserve, write, make durable, rename, remove.
+
+What is opened is a regular file and never reached through a symbolic link in its last part; a FIFO or a device in its
+place is a `FormatError`, not a hang. Nothing here knows what the bytes mean, and nothing is retried: an `OSError` passes
+through, with the file's name in it. A new file gets mode 0666 less the umask, unlike a temporary file's 0600.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from ckptlab.errors import FormatError
+
+
+def exists_directory(path: Path) -> bool:
+    """Whether a directory is here; a symbolic link to one does not count, because it leads outside."""
+    found = _lstat(path)
+    return found is not None and stat.S_ISDIR(found.st_mode)
+
+
+def list_names(path: Path) -> list[str]:
+    """List the names in a directory, sorted; none when it is not there."""
+    try:
+        return sorted(os.listdir(path))
+    except FileNotFoundError:
+        return []
+
+
+def size_of(path: Path) -> int | None:
+    """Tell the bytes of a regular file; `None` when there is no file or something else stands in its place."""
+    found = _lstat(path)
+    return found.st_size if found is not None and stat.S_ISREG(found.st_mode) else None
+
+
+def open_to_read(path: Path) -> AbstractContextManager[int]:
+    """Open a regular file; the descriptor is for `read_into`."""
+    return _opened(path, os.O_RDONLY)
+
+
+def read_into(fd: int, begin: int, view: memoryview) -> None:
+    """Fill the byte view from byte `begin` of the file on; raise `FormatError` when the file ends before."""
+    filled = 0
+    while filled < len(view):
+        num_bytes = os.preadv(fd, [view[filled:]], begin + filled)
+        if num_bytes == 0:
+            raise FormatError(f"the file ends at byte {begin + filled}; bytes {begin} to {begin + len(view)} were to be read")
+        filled += num_bytes
+
+
+def read_file(path: Path, at_most: int) -> bytes:
+    """Read a small file whole; raise `FormatError` when it has more than `at_most` bytes."""
+    with open_to_read(path) as fd:
+        num_bytes = os.fstat(fd).st_size
+        if num_bytes > at_most:
+            raise FormatError(f"{path} has {num_bytes} bytes; such a file has at most {at_most}")
+        data = bytearray(num_bytes)
+        read_into(fd, 0, memoryview(data))
+    return bytes(data)
+
+
+def make_directory(path: Path) -> None:
+    """Make one directory, whose parent is there; raise `FileExistsError` when something is here already."""
+    path.mkdir()
+
+
+def create(path: Path) -> None:
+    """Create an empty file; raise `FileExistsError` when something is here already."""
+    with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL):
+        pass
+
+
+def reserve(path: Path, num_bytes: int) -> None:
+    """Create a file of `num_bytes`, granted where the file system can: "disk full" comes before the first byte."""
+    with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+        os.ftruncate(fd, num_bytes)
+        if sys.platform == "linux" and num_bytes > 0:
+            try:
+                os.posix_fallocate(fd, 0, num_bytes)
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                    raise
+
+
+def open_to_write(path: Path) -> AbstractContextManager[int]:
+    """Open a file that is there already; the descriptor is for `write_at` and `sync`."""
+    return _opened(path, os.O_WRONLY)
+
+
+def write_at(fd: int, begin: int, data: bytes | memoryview) -> None:
+    """Write all of `data` (bytes) from byte `begin` of the file on; a system call may take less than it was given."""
+    view = memoryview(data)
+    assert view.itemsize == 1, "a view of larger items would be cut at items, not at bytes"
+    while view:
+        num_bytes = os.pwrite(fd, view, begin)
+        view, begin = view[num_bytes:], begin + num_bytes
+
+
+def sync(fd: int) -> None:
+    """Return only when what was written is on the disk."""
+    if sys.platform == "darwin":  # there fsync leaves the bytes in the drive's cache
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+    else:
+        os.fsync(fd)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Create a file with these bytes and make them durable."""
+    with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+        write_at(fd, 0, data)
+        sync(fd)
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Append one line with one `write`, so that lines of several processes never mix."""
+    with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) as fd:
+        if os.write(fd, line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable: files that were created in it, renamed or removed."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        sync(fd)
+    finally:
+        os.close(fd)
+
+
+def rename(source: Path, target: Path) -> None:
+    """Rename; raise `FileExistsError` when something is at the target, which `os.rename` may overwrite."""
+    if _lstat(target) is not None:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+    source.rename(target)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory with all that is in it; symbolic links in it are removed, not followed."""
+    shutil.rmtree(path)
+
+
+def _lstat(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    """Open a regular file; an `OSError` inside gets its name, because `pwrite` and `fsync` know only the descriptor."""
+    try:
+        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)  # without O_NONBLOCK a FIFO waits for its other end
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):
+            raise
+        raise FormatError(f"{path} is a link or a FIFO, not a regular file") from error
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise FormatError(f"{path} is not a regular file")
+        yield fd
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+    finally:
+        os.close(fd)

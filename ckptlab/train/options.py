@@ -1,0 +1,67 @@
+"""What the reference job can be told, and its command line; without torch, so that `--help` answers at once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """One training job; the fields are the options of `python -m ckptlab.train`, and their defaults stand here only."""
+
+    run: Path
+    steps: int = 200
+    every: int = 20
+    keep_last: int = 3
+    global_batch: int = 16
+    accumulate: int = 1
+    workers: int = 0
+    lr: float = 3e-3
+    seed: int = 0
+    text: Path | None = None
+    deterministic: bool = True
+    kill: tuple[int, int] | None = None
+
+
+def option(name: str, kind: Any, text: str, metavar: str | None = None) -> Callable[..., Any]:
+    """One click option whose default is that of the field of `Options`."""
+    field = name.removeprefix("--").split("/")[0].replace("-", "_")
+    default = Options.__dataclass_fields__[field].default
+    return click.option(name, type=kind, default=default, show_default=default is not None, metavar=metavar, help=text)
+
+
+COUNT = click.IntRange(min=1)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+OPTIONS = (
+    click.argument("run", type=FOLDER),  # torchrun takes an option --run for its own
+    option("--steps", COUNT, "Optimizer steps in all, those before a resume included."),
+    option("--every", COUNT, "Save a checkpoint every so many steps."),
+    option("--keep-last", COUNT, "Keep so many checkpoints."),
+    option("--global-batch", COUNT, "Samples in one optimizer step, over all ranks."),
+    option("--accumulate", COUNT, "Micro-batches in one optimizer step."),
+    option("--workers", click.IntRange(min=0), "Loader workers a rank."),
+    option("--lr", click.FloatRange(min=0, min_open=True), "Learning rate after the warm-up."),
+    option("--seed", click.IntRange(min=0), "What all random numbers come from."),
+    option("--text", FOLDER, "Folder to train on; without it, the source of this Python's own library."),
+    option(
+        "--deterministic/--no-deterministic",
+        bool,
+        "Same input, same bits: deterministic algorithms in torch and cuBLAS, no cuDNN benchmark, one CPU thread a rank.",
+    ),
+    option(
+        "--kill",
+        (int, int),
+        "A fault, to practise with: SIGKILL this rank in the middle of this step, in the first attempt only.",
+        metavar="RANK STEP",
+    ),
+)
+
+
+def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a click command all options of the job, in their order (for `python -m ckptlab.train` and `ckptlab train`)."""
+    for decorate in reversed(OPTIONS):
+        command = decorate(command)
+    return command

@@ -1,0 +1,147 @@
+"""The demo: two runs, one broken and brought back; equal when they are, and the difference by name when they are not."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ckptlab.errors import StepError, UsageError
+from ckptlab.train.demo import fresh_folder, schedule
+from ckptlab.train.demo import demo as do_demo
+from ckptlab.train.report import PARTS, find_differences
+
+RANKS, STEPS = 2, 4
+SMALL = ["--ranks", str(RANKS), "--steps", str(STEPS), "--kill-rank", "1"]
+CKPTLAB = [str(Path(sys.executable).parent / "ckptlab")]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
+    folder = tmp_path_factory.mktemp("demo")
+    command = [*CKPTLAB, "demo", *SMALL, "--json", "--directory", str(folder)]
+    return folder, subprocess.run(command, capture_output=True, text=True, timeout=110)
+
+
+def test_a_killed_and_resumed_run_is_bitwise_the_unbroken_one(
+    finished: tuple[Path, "subprocess.CompletedProcess[str]"],
+) -> None:
+    folder, done = finished
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)  # and nothing else is there
+    assert 0 < report.pop("seconds") < 110
+    assert report == {
+        "directory": str(folder),
+        "ranks": RANKS,
+        "steps": STEPS,
+        "killed_rank": 1,
+        "killed_at_step": 3,
+        "resumed_from_step": 2,
+        "bitwise_equal": True,
+        "first_difference": None,
+        "differences": {},
+    }
+
+
+def test_the_story_tells_each_part_and_where_the_files_are(finished: tuple[Path, "subprocess.CompletedProcess[str]"]) -> None:
+    folder, done = finished
+    assert f"{folder}/broken" in done.stderr
+    assert "rank 1 was killed by SIGKILL" in done.stderr
+    assert "resumed from step 2" in done.stderr
+    assert [line.split("  ")[0] for line in done.stderr.splitlines() if line.endswith("identical")] == list(PARTS)
+
+
+def flip(file: Path, old: bytes, new: bytes) -> None:
+    data = file.read_bytes()
+    assert data.count(old) == 1
+    file.write_bytes(data.replace(old, new))
+
+
+def flip_last_byte(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+
+
+def change(run: Path, part: str) -> None:
+    """Change one byte, or one number, of one part of a run."""
+    step, record = run / "step-00000004", run / "records" / "rank-1.jsonl"
+    last = json.loads(record.read_text().splitlines()[-1])
+    match part:
+        case "parameters":
+            flip_last_byte(next(step.glob("model/*.safetensors")))
+        case "optimizer":
+            flip_last_byte(next(step.glob("optim/*.safetensors")))
+        case "scheduler, position":
+            flip(step / "state.json", b'"epoch": 0', b'"epoch": 1')
+        case "losses":
+            flip(record, last["loss"].encode(), (float.fromhex(last["loss"]) + 2**-20).hex().encode())
+        case "sample order":
+            flip(record, json.dumps(last["samples"]).encode(), json.dumps(last["samples"][::-1]).encode())
+        case "random state":
+            flip_last_byte(step / "ranks" / "rank-00001.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        ("parameters", "positions.weight"),
+        ("optimizer", "step::"),
+        ("scheduler, position", "epoch: 0 and 1"),
+        ("losses", "rank 1, step 4"),
+        ("sample order", "rank 1, step 4"),
+        ("random state", "ranks/rank-00001.safetensors/rng::"),
+    ],
+)
+def test_one_changed_byte_is_found_and_named(
+    finished: tuple[Path, "subprocess.CompletedProcess[str]"], tmp_path: Path, part: str, name: str
+) -> None:
+    folder = shutil.copytree(finished[0], tmp_path / "demo")
+    change(folder / "broken", part)
+    differences = find_differences(folder / "unbroken", folder / "broken", step=STEPS, ranks=RANKS)
+    assert list(differences) == [part]
+    assert name in differences[part]
+
+
+def test_a_text_that_changes_between_the_runs_makes_the_demo_fail(tmp_path: Path) -> None:
+    text, folder = tmp_path / "text", tmp_path / "demo"
+    text.mkdir()
+    (text / "poem.txt").write_text("the sea, the sea. " * 2000)
+    command = [*CKPTLAB, "demo", *SMALL, "--json", "--text", str(text), "--directory", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as running:
+        while not (folder / "unbroken" / "records").exists():  # the first run has read its text by then
+            assert running.poll() is None
+            time.sleep(0.05)
+        (text / "poem.txt").write_text("the sea, the sky. " * 2000)
+        report = json.loads(running.communicate(timeout=100)[0])
+    assert running.returncode == 1
+    assert report["bitwise_equal"] is False
+    assert report["first_difference"].startswith("parameters: blocks.0.")
+
+
+def test_a_folder_that_holds_something_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(StepError, match="is not an empty folder"):
+        do_demo(ranks=1, steps=2, directory=tmp_path)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("mine", "mine")]
+
+
+def test_without_a_folder_each_demo_gets_a_fresh_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert [str(fresh_folder(None)) for _ in range(3)] == ["runs/demo", "runs/demo-2", "runs/demo-3"]
+
+
+def test_a_rank_that_is_not_there_cannot_be_killed(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="one of the ranks 0 to 3"):
+        do_demo(ranks=4, kill_rank=4, directory=tmp_path / "demo")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("steps", [*range(2, 30), 40])
+def test_the_kill_comes_after_a_save_and_not_after_the_end(steps: int) -> None:
+    every, kill_at = schedule(steps)
+    assert every < kill_at <= steps
+    assert (kill_at - 1) // every * every < kill_at - (every > 1)  # something is lost and trained again

@@ -1,0 +1,238 @@
+"""What a resume refuses, and that a refusal changes nothing; what it passes over; what another world size keeps."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from jobs import Noisy, make_job, train
+from states import full_bytes
+
+from ckptlab.checkpoint import Contents, load, save
+from ckptlab.errors import CkptlabError, CorruptError, LoadError, RankRaised
+from ckptlab.ranks import World
+from ckptlab.resume import Checkpointer, TrainState
+from ckptlab.steps import list_steps
+
+
+def tree(run: Path) -> dict[str, bytes]:
+    """Every file of a run but the lock, which says who had it last."""
+    return {p.relative_to(run).as_posix(): p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name != ".lock"}
+
+
+def resume_something_else(run: Path, what: str) -> tuple[str, str, bool]:
+    """Resume a job that is not the one that was saved; return the error, and whether the model is as it was."""
+    if what == "data":
+        Noisy.fingerprint = "other"
+    state, _ = make_job(features=8 if what == "model" else 7, dtype=torch.bfloat16 if what == "dtype" else torch.float32)
+    if what == "seed":
+        state._sampler.seed += 1
+    if what == "groups":
+        first = state.optimizer.param_groups[0]
+        state.optimizer.param_groups.append({**first, "params": [first["params"].pop()]})
+    if what == "schedule":
+        state = TrainState(model=state.model, optimizer=state.optimizer, loader=state.loader)
+    before = full_bytes(dict(state.contents().model))
+    try:
+        with Checkpointer(run) as checkpointer:
+            checkpointer.resume(state)
+    except CkptlabError as error:
+        unchanged = before == full_bytes(dict(state.contents().model)) and state.step == 0 and not state.optimizer.state
+        return type(error).__name__, str(error), unchanged
+    return "", "", False
+
+
+@pytest.mark.parametrize(
+    ("what", "kind", "words"),
+    [
+        ("model", "LoadError", "'0.weight' is TensorSpec(dtype='F32', shape=(13, 7)) in the step"),
+        ("dtype", "LoadError", "dtype='BF16'"),
+        ("data", "ResumeError", "fingerprint noisy; this run has"),
+        ("seed", "ResumeError", "'seed': 3"),
+        ("groups", "ResumeError", "the optimizer has 2 param groups, the step has 1"),
+        ("schedule", "ResumeError", "['scheduler']"),
+    ],
+)
+def test_another_run_is_refused_in_words_and_nothing_changes(what: str, kind: str, words: str, tmp_path: Path) -> None:
+    with World(2) as world:
+        world.run(train, tmp_path, 2)
+        before = tree(tmp_path)
+        told = world.run(resume_something_else, tmp_path, what)
+    assert told[0] == told[1]
+    assert told[0][0] == kind
+    assert words in told[0][1]
+    assert told[0][2], "the model or the optimizer changed"
+    assert tree(tmp_path) == before
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0b1000
+    path.write_bytes(data)
+
+
+def resume_and_tell(run: Path) -> tuple[str, int, bool | None]:
+    state, _ = make_job()
+    with Checkpointer(run) as checkpointer:
+        try:
+            return "", checkpointer.resume(state), None
+        except LoadError as error:
+            return f"{type(error).__name__}: {error}", 0, error.state_changed
+
+
+def damage_optimizer(step: Path) -> None:
+    flip(step / "optim/optim-00001-of-00001.safetensors", -1)
+
+
+def damage_model(step: Path) -> None:
+    flip(step / "model/model-00001-of-00001.safetensors", 4200)
+
+
+def damage_rank_file(step: Path) -> None:
+    flip(step / "ranks/rank-00001.safetensors", -1)
+
+
+def damage_state(step: Path) -> None:
+    flip(step / "state.json", 20)
+
+
+def lose_a_file(step: Path) -> None:
+    (step / "ranks/rank-00001.json").unlink()
+
+
+def lose_the_manifest(step: Path) -> None:
+    (step / "manifest.json").unlink()
+
+
+DAMAGES = [damage_optimizer, damage_model, damage_rank_file, damage_state, lose_a_file, lose_the_manifest]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_a_damaged_step_is_passed_over_by_all_ranks_and_set_aside(damage: Callable[[Path], None], tmp_path: Path) -> None:
+    with World(2) as world:
+        world.run(train, tmp_path, 3)
+        damage(tmp_path / "step-00000003")
+        assert world.run(resume_and_tell, tmp_path) == [("", 2, None)] * 2
+        assert [step.number for step in list_steps(tmp_path)] == [1, 2]
+        assert len(list(tmp_path.glob(".bad-step-00000003-*"))) == 1
+        world.run(train, tmp_path, 3)
+    assert [step.number for step in list_steps(tmp_path) if step.whole] == [1, 2, 3]
+
+
+def test_when_every_step_is_damaged_the_error_says_so_and_that_the_state_may_have_changed(tmp_path: Path) -> None:
+    with World(2) as world:
+        world.run(train, tmp_path, 2)
+        damage_optimizer(tmp_path / "step-00000002")
+        lose_the_manifest(tmp_path / "step-00000001")
+        before = tree(tmp_path)
+        (told, *_), again = world.run(resume_and_tell, tmp_path), tree(tmp_path)
+    assert told[2] is True
+    assert "no step of" in told[0]
+    assert "step 1: no manifest.json" in told[0]
+    assert "optim/optim-00001-of-00001.safetensors" in told[0]
+    assert again == before
+
+
+def load_damaged(step: Path) -> tuple[str, str, bool, bool]:
+    state, _ = make_job()
+    before = full_bytes(dict(state.contents().model))
+    try:
+        load(step, state.wanted)
+    except CorruptError as error:
+        return type(error).__name__, str(error), error.state_changed, before == full_bytes(dict(state.contents().model))
+    return "", "", False, False
+
+
+def test_load_finds_a_flipped_bit_before_it_changes_anything_and_names_the_tensors(tmp_path: Path) -> None:
+    with World(2) as world:
+        world.run(train, tmp_path, 1)
+        damage_model(tmp_path / "step-00000001")
+        told = world.run(load_damaged, tmp_path / "step-00000001")
+    assert told[0] == told[1]
+    kind, message, state_changed, unchanged = told[0]
+    assert (kind, state_changed, unchanged) == ("CorruptError", False, True)
+    assert "model/model-00001-of-00001.safetensors bytes 0-" in message
+    assert "0.weight" in message
+
+
+def test_another_world_size_goes_on_with_the_same_global_batches(tmp_path: Path) -> None:
+    alone, changed = tmp_path / "alone", tmp_path / "changed"
+    with World(2) as world:
+        world.run(train, alone, 9)
+        world.run(train, changed, 3)
+    with World(3) as world:
+        world.run(train, changed, 9)
+
+    def batches(run: Path) -> list[tuple[int, list[int]]]:
+        lines = [json.loads(line) for rank in range(3) for line in read_lines(run / f"trained-{rank}.jsonl")]
+        by_step = {step: [i for line in lines if line["step"] == step for i in line["samples"]] for step in range(1, 10)}
+        return sorted(by_step.items())
+
+    assert batches(changed) == batches(alone)
+
+
+def read_lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_a_world_size_that_does_not_divide_the_global_batch_is_refused(tmp_path: Path) -> None:
+    with World(5) as world, pytest.raises(RankRaised, match=r"global_batch=12 cannot be dealt out evenly to 5 ranks"):
+        world.run(train, tmp_path, 2)
+    assert list(tmp_path.iterdir()) == []
+
+
+HELD: list[Checkpointer] = []
+
+
+def hold_the_run(run: Path) -> None:
+    HELD.append(Checkpointer(run))
+    HELD[0].resume(make_job()[0])
+
+
+def test_a_second_live_run_in_the_directory_is_refused(tmp_path: Path) -> None:
+    with World(2) as first, World(2) as second:
+        first.run(hold_the_run, tmp_path)
+        with pytest.raises(RankRaised, match="in use by process"):
+            second.run(train, tmp_path, 1)
+    with World(2) as third:
+        third.run(train, tmp_path, 1)
+    assert [step.number for step in list_steps(tmp_path)] == [1]
+
+
+def test_a_step_is_not_saved_twice(tmp_path: Path) -> None:
+    with World(2) as world:
+        world.run(train, tmp_path, 1)
+        before = tree(tmp_path)
+        with pytest.raises(RankRaised, match="step-00000001 is saved already"):
+            world.run(save_step_one_again, tmp_path)
+    assert {**tree(tmp_path), "events.jsonl": b""} == {**before, "events.jsonl": b""}
+
+
+def save_step_one_again(run: Path) -> None:
+    state, _ = make_job()
+    state.step = 1
+    with Checkpointer(run) as checkpointer:
+        checkpointer.save(state)
+
+
+def save_before_the_optimizer_stepped(run: Path) -> None:
+    state, _ = make_job()
+    with Checkpointer(run) as checkpointer:
+        for _ in state.steps(until=1):
+            checkpointer.save(state)
+
+
+def test_a_save_before_the_optimizer_stepped_is_refused_on_all_ranks(tmp_path: Path) -> None:
+    with World(2) as world, pytest.raises(RankRaised, match="has not stepped"):
+        world.run(save_before_the_optimizer_stepped, tmp_path)
+    assert list_steps(tmp_path) == []
+
+
+def test_contents_without_ranks_are_saved_and_loaded_in_one_process(tmp_path: Path) -> None:
+    step = save(tmp_path, 1, Contents(model={"w": torch.arange(6.0)}, state={"note": "kept"}))
+    filled = {"w": torch.zeros(6)}
+    assert load(step, lambda manifest, state: Contents(model=filled)).state == {"note": "kept"}
+    assert torch.equal(filled["w"], torch.arange(6.0))
+    assert not dist.is_initialized()
