@@ -5,6 +5,7 @@
 
 import os
 import platform
+import re
 import shutil
 import socket
 import subprocess
@@ -19,7 +20,7 @@ from typing import Literal
 
 MB = 1_000_000
 WORLD_BYTES = 700 * MB  # JupyterLab, its kernel and the ranks of a lab that trains
-DISK_BYTES = 2_000 * MB
+DISK_BYTES = 500 * MB
 SHARED_BYTES = 64 * MB  # what Docker gives; loader workers hand batches over here
 
 
@@ -71,8 +72,9 @@ def _torch() -> Finding:
         version = metadata.version("torch")
     except metadata.PackageNotFoundError:
         return _finding("torch", "not installed", False, "pip install torch, version 2.9 or newer")
-    release = tuple(int(part) for part in version.split("+")[0].split(".")[:2])
-    return _finding("torch", version, release >= (2, 9), "pip install --upgrade torch: 2.9 or newer is needed")
+    release = re.match(r"(\d+)\.(\d+)", version)
+    good = release is not None and (int(release[1]), int(release[2])) >= (2, 9)
+    return _finding("torch", version, good, "pip install --upgrade torch: 2.9 or newer is needed")
 
 
 def _processors() -> Finding:
@@ -104,7 +106,7 @@ def _available_bytes() -> int | None:
 
 def _disk(directory: Path) -> Finding:
     num_bytes = shutil.disk_usage(directory).free
-    advice = f"the demo and the labs write up to {DISK_BYTES // MB} MB: free some, or work in another directory"
+    advice = "a save may not fit: free some, or work in another directory"
     return _finding("disk", f"{num_bytes // MB} MB free in {directory}", num_bytes >= DISK_BYTES, advice)
 
 
@@ -147,8 +149,11 @@ def _tool(name: str, advice: str) -> Finding:
 def _cuda() -> Finding:
     if shutil.which("nvidia-smi") is None:
         return _finding("cuda", "no NVIDIA driver", True, "")
-    answer = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=False)
-    devices = [line.split(" (UUID")[0] for line in answer.stdout.splitlines() if line.startswith("GPU ")]
+    try:
+        answer = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        answer = ""
+    devices = [line.split(" (UUID")[0] for line in answer.splitlines() if line.startswith("GPU ")]
     if not devices:
         return _finding("cuda", "a driver, but no device", False, "ranks run on the CPU; see nvidia-smi", "note")
     built = _torch_sees_cuda()

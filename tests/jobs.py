@@ -60,6 +60,7 @@ def train(run: Path, until: int, workers: int = 0, accumulate: int = 1, every: i
     state, scheduler = make_job(workers, accumulate)
     with Checkpointer(run, every=every, keep_last=None) as checkpointer:
         checkpointer.resume(state)
+        torch.rand(3), random.random(), np.random.random()  # what a program does between here and its loop may draw
         for window in state.steps(until=until):
             state.optimizer.zero_grad()
             losses = [state.model(batch).square().mean() / accumulate for _, batch in window]

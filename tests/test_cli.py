@@ -33,7 +33,7 @@ def test_ls_lists_steps_with_bytes_ranks_and_fault_and_names_what_is_no_step(dem
     lines = [line.split(maxsplit=4) for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == ["step", "bytes", "ranks", "state"]
     assert (lines[1][0], lines[1][3:]) == ("20", ["2", "whole"])
-    assert (lines[2][0], lines[2][3:]) == ("40", ["2", "state.json: missing, or not a regular file"])
+    assert (lines[2][0], lines[2][3:]) == ("40", ["2", "not whole: state.json: missing, or not a regular file"])
     assert lines[3][:2] == [".tmp-step-00000060-ab12", "torn:"]
     assert run(["ls", str(demo_run), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -88,8 +88,11 @@ def test_verify_is_0_for_a_good_run_and_1_with_file_bytes_and_tensors_for_a_bad_
     assert steps[1]["faults"] == []
 
 
-def test_a_step_without_a_manifest_is_wrong_for_show_and_verify(demo_run: Path, capsys) -> None:
+def test_a_step_that_is_not_whole_is_wrong_for_show_and_verify(demo_run: Path, capsys) -> None:
     step = demo_run / "step-00000040"
+    (step / "state.json").unlink()
+    assert run(["show", str(step)]) == 1
+    assert capsys.readouterr().out.startswith("step 40: not whole: state.json: missing")
     (step / "manifest.json").unlink()
     assert run(["verify", str(demo_run)]) == 1
     assert "step 40: manifest.json: no manifest.json: written, but not committed" in capsys.readouterr().out
@@ -172,7 +175,8 @@ def test_no_command_that_only_reads_loads_torch(demo_run: Path, command: str) ->
 
 def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path: Path) -> None:
     path = make_step(tmp_path, 40, model={f"layer.{i}": np.zeros(1, "f4") for i in range(2000)}, optim={})
-    with subprocess.Popen([*CKPTLAB, "show", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with subprocess.Popen([*CKPTLAB, "show", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=buffered) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()
@@ -189,11 +193,13 @@ def test_an_interrupt_ends_the_command_quietly_with_130(tmp_path: Path) -> None:
     (path / "manifest.json").write_bytes(replace(manifest, files=files).to_json())
     large.touch()
     os.truncate(large, 1 << 36)
-    process = subprocess.Popen([*CKPTLAB, "verify", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    descriptors = Path(f"/proc/{process.pid}/fd")
-    while large not in [fd.readlink() for fd in descriptors.iterdir()]:
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate()
+    with subprocess.Popen([*CKPTLAB, "verify", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            while str(large) not in map(os.path.realpath, Path(f"/proc/{process.pid}/fd").iterdir()):
+                assert process.poll() is None
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate()
+        finally:
+            process.kill()
     assert (process.returncode, out, err.strip()) == (130, b"", b"")

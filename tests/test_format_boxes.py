@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ckptlab.errors import FormatError
@@ -49,6 +49,8 @@ def times_held(shape: tuple[int, ...], tiles: list[Box]) -> np.ndarray:
 
 
 @given(SHAPES.flatmap(lambda shape: st.tuples(st.just(shape), box_in(shape), box_in(shape))))
+@example(((4, 6), Box((0, 2), (4, 2)), whole((4, 6))))
+@example(((4, 6), whole((4, 6)), Box((0, 2), (4, 2))))
 def test_copy_runs_copy_what_two_boxes_share_and_nothing_else(case: tuple[tuple[int, ...], Box, Box]) -> None:
     shape, source, target = case
     tensor = np.arange(np.prod(shape, dtype=int), dtype="<i4").reshape(shape)
@@ -107,6 +109,7 @@ def test_a_tiling_is_accepted_exactly_when_every_element_is_held_once(case: tupl
         ([Box((2, 0), (-1, 4))], "reaches outside"),
         ([Box((0,), (5,))], "reaches outside"),
         ([Box((0, 0, 0), (5, 4))], "reaches outside"),
+        ([Box((0, 0), (5,))], "reaches outside"),
         ([Box((6, 0), (0, 4)), Box((0, 0), (5, 4))], "reaches outside"),
     ],
 )

@@ -68,15 +68,14 @@ def test_safetensors_reads_every_tensor_where_the_header_says_it_begins(specs: d
 
 @pytest.mark.parametrize("name", sorted(ITEM_BYTES))
 def test_each_dtype_has_the_bytes_that_torch_and_safetensors_give_it(name: str) -> None:
-    bits = torch.arange(1, 17, dtype=torch.uint8)
+    bits = torch.arange(256).to(torch.uint8)
     tensor = bits.view(TORCH_DTYPES[name]) if name != "BOOL" else bits % 2 == 0
     file = safetensors.torch.save({"x": tensor})
     entry = parse_header(file[: header_bytes(file[:8])], len(file))["x"]
     assert entry.spec == TensorSpec(name, tuple(tensor.shape))
     array = np.frombuffer(file, numpy_dtype(name), tensor.numel(), entry.begin)
-    assert (
-        array.astype("c16").tolist() == tensor.to(torch.float32 if "F8" in name else tensor.dtype).to(torch.complex128).tolist()
-    )
+    values = tensor.to(torch.float32 if "F8" in name else tensor.dtype).to(torch.complex128)
+    np.testing.assert_array_equal(array.astype("c16"), values.numpy())
 
 
 def test_the_table_of_dtypes_is_all_that_safetensors_and_torch_share_in_whole_bytes() -> None:
@@ -95,7 +94,8 @@ HOSTILE = {
     "a file that ends early": written({"a": u8(2, 0, 2)}, 1),
     "offsets that are not the shape's": written({"a": u8(3, 0, 2)}, 2),
     "offsets that go backwards": written({"a": u8(0, 2, 0)}, 2),
-    "three offsets": written({"a": {"dtype": "U8", "shape": [2], "data_offsets": [0, 1, 2]}}, 2),
+    "one offset": written({"a": {"dtype": "U8", "shape": [0], "data_offsets": [0]}}),
+    "three offsets": written({"a": {"dtype": "U8", "shape": [2], "data_offsets": [0, 2, 2]}}, 2),
     "a negative size": written({"a": {"dtype": "U8", "shape": [-1, -2], "data_offsets": [0, 2]}}, 2),
     "a float as a size": written({"a": {"dtype": "U8", "shape": [2.0], "data_offsets": [0, 2]}}, 2),
     "a boolean as a size": written({"a": u8(True, 0, 1)}, 1),
@@ -130,6 +130,12 @@ HOSTILE = {
 def test_a_hostile_header_is_refused(why: str) -> None:
     with pytest.raises(FormatError, match="header: "):
         parse_header(*HOSTILE[why])
+
+
+@pytest.mark.parametrize("first8", [b"", b"\2\0\0\0\0\0\0", (10**8 + 1).to_bytes(8, "little"), b"\xff" * 8, bytes(9)])
+def test_a_length_that_no_header_has_is_refused_before_anything_is_read(first8: bytes) -> None:
+    with pytest.raises(FormatError, match="header: "):
+        header_bytes(first8)
 
 
 GOOD = safetensors.torch.save({"weight": torch.zeros(3, 2), "bias": torch.zeros(3, dtype=torch.int8)}, {"format": "pt"})
@@ -174,3 +180,9 @@ def test_files_are_filled_in_order_and_hugging_face_finds_every_tensor_by_the_in
     assert index == {"metadata": {"total_size": total}, "weight_map": found}
     assert [*index["weight_map"]] == sorted(specs)
     assert lay_out("optim", {}) == []
+
+
+def test_a_file_is_full_when_the_next_tensor_would_go_beyond_the_limit() -> None:
+    specs = {name: TensorSpec("U8", (50,)) for name in "abc"}
+    assert [[*layout.begins] for layout in lay_out("model", specs, max_file_bytes=100)] == [["a", "b"], ["c"]]
+    assert [[*layout.begins] for layout in lay_out("model", specs, max_file_bytes=99)] == [["a"], ["b"], ["c"]]

@@ -61,7 +61,8 @@ def make(optimizer: str, schedule: str | None) -> tuple[TrainState, Callable[[],
 
 def outcome(state: TrainState) -> list[object]:
     lrs = [float(group["lr"]) for group in state.optimizer.param_groups]
-    return [lrs, *(param.detach().numpy().tobytes() for param in state.model.parameters())]
+    stateful = {name: repr(value.state_dict()) for name, value in state.stateful.items()}
+    return [lrs, stateful, *(param.detach().numpy().tobytes() for param in state.model.parameters())]
 
 
 @pytest.mark.filterwarnings("ignore:.*lr_scheduler.step:UserWarning")  # of CyclicLR's and SequentialLR's own making

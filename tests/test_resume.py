@@ -28,7 +28,7 @@ def resume_something_else(run: Path, what: str) -> tuple[str, str, bool]:
         Noisy.fingerprint = "other"
     state, _ = make_job(features=8 if what == "model" else 7, dtype=torch.bfloat16 if what == "dtype" else torch.float32)
     if what == "seed":
-        state._sampler.seed += 1
+        state.loader.batch_sampler.seed += 1
     if what == "groups":
         first = state.optimizer.param_groups[0]
         state.optimizer.param_groups.append({**first, "params": [first["params"].pop()]})

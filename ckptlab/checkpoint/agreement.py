@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from isal import isal_zlib
 
 from ckptlab.checkpoint.contents import Contents
-from ckptlab.checkpoint.plan import Tensors
+from ckptlab.checkpoint.plan import SavePlan, Tensors
 from ckptlab.checkpoint.tensors import LocalTensor, TensorBytes, to_exact
 from ckptlab.errors import ReplicaMismatch, SaveError
 from ckptlab.format.exact import encode
@@ -20,10 +20,10 @@ from ckptlab.format.exact import encode
 CHUNK_BYTES = 4 * 1024 * 1024
 
 
-def propose(step: int, tensors: Tensors, contents: Contents) -> dict[str, Any]:
+def propose(plan: SavePlan, contents: Contents) -> dict[str, Any]:
     """Return this rank's digests: of the tensors' descriptions, of the common state, of each set of replicas."""
-    plain = {subject: _digest(tell(step, tensors, contents)) for subject, tell in PLAIN_SUBJECTS.items()}
-    return {**plain, "replicas": _replica_sums(tensors)}
+    plain = {subject: _digest(tell(plan, contents)) for subject, tell in PLAIN_SUBJECTS.items()}
+    return {**plain, "replicas": _replica_sums(plan.tensors)}
 
 
 def subjects_of_dispute(proposals: list[dict[str, Any]]) -> list[str]:
@@ -33,11 +33,11 @@ def subjects_of_dispute(proposals: list[dict[str, Any]]) -> list[str]:
     return ["replicas"] if _differing_sets(proposals) else []
 
 
-def details(subjects: list[str], step: int, tensors: Tensors, contents: Contents) -> dict[str, Any]:
+def details(subjects: list[str], plan: SavePlan, contents: Contents) -> dict[str, Any]:
     """Return what this rank has to say on each subject: name to description, state, or checksum of the replica."""
-    replicas = {"replicas": lambda *_: {name: [_set_name(local), _sum(local)] for name, local in _replicated(tensors)}}
+    replicas = {"replicas": lambda *_: {name: [_set_name(local), _sum(local)] for name, local in _replicated(plan.tensors)}}
     known = PLAIN_SUBJECTS | replicas
-    return {subject: known[subject](step, tensors, contents) for subject in subjects}
+    return {subject: known[subject](plan, contents) for subject in subjects}
 
 
 def refuse(subjects: list[str], everybody: list[dict[str, Any]]) -> NoReturn:
@@ -88,11 +88,11 @@ def _descriptions(tensors: Tensors) -> dict[str, Any]:
     }
 
 
-PLAIN_SUBJECTS: dict[str, Callable[[int, Tensors, Contents], dict[str, Any]]] = {
-    "step": lambda step, tensors, contents: {"step": step},
-    "tensors": lambda step, tensors, contents: _descriptions(tensors),
-    "aliases": lambda step, tensors, contents: dict(contents.aliases),
-    "state": lambda step, tensors, contents: {k: encode(to_exact(v)).decode() for k, v in contents.state.items()},
+PLAIN_SUBJECTS: dict[str, Callable[[SavePlan, Contents], dict[str, Any]]] = {
+    "step": lambda plan, contents: {"step": plan.step},
+    "tensors": lambda plan, contents: _descriptions(plan.tensors),
+    "aliases": lambda plan, contents: dict(contents.aliases),
+    "state": lambda plan, contents: {k: encode(to_exact(v)).decode() for k, v in contents.state.items()},
 }
 
 

@@ -4,7 +4,7 @@ Messages go point to point on a gloo group of the checkpointer's own, as JSON. A
 that is gone; a receive from one rank can, within milliseconds of its death. Two rules keep every rank in step on every path:
 what goes wrong on a rank travels as a value (`Outcome`), and the coordinator answers every rank, also when it failed itself.
 
-`Group.of_world`, `attempt`, `Group.agree` or `Group.tell`, `Group.close`, in the order in which they act.
+`Group.of_world`, `attempt`, `Group.agree` or `Group.from_coordinator`, `Group.close`, in the order in which they act.
 """
 
 import json
@@ -35,6 +35,16 @@ class Outcome:
 
     value: Any = None
     error: Exception | None = None
+
+    def get(self) -> Any:
+        """Return the value, or raise the exception."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+    def then(self, work: Callable[[], Any]) -> "Outcome":
+        """Do more work, unless this has failed already."""
+        return attempt(work) if self.error is None else self
 
     def to_json(self) -> dict[str, Any]:
         """Return the message to the coordinator."""
@@ -126,8 +136,8 @@ class Group:
             raise RanksDisagree(_lost(unreached), lost=unreached)
         return _unpack(answer, outcome)
 
-    def tell(self, outcome: Outcome) -> Any:
-        """Return the value of the coordinator's outcome, on every rank; the other ranks' outcomes do not matter.
+    def from_coordinator(self, work: Callable[[], Any]) -> Any:
+        """Do `work` on the coordinator alone, and return its value, which JSON can carry, on every rank. Every rank calls this.
 
         A rank that cannot be reached is not the coordinator's failure here: its absence shows at the next `agree`.
 
@@ -135,7 +145,8 @@ class Group:
             RanksDisagree: on every rank alike, when the coordinator failed; on the others also when it is lost.
         """
         if not self.is_coordinator:
-            return _unpack(self._receive(COORDINATOR), outcome)
+            return _unpack(self._receive(COORDINATOR), Outcome())
+        outcome = attempt(work)
         answer = _answer([outcome.to_json()], lambda values: values[0])
         self._answer_all(answer)
         return _unpack(answer, outcome)

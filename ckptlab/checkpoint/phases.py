@@ -17,9 +17,14 @@ class PhaseClock:
         self._on_phase = on_phase
         self._since = time.monotonic()
 
+    @property
+    def phase(self) -> str:
+        """The phase that is going on."""
+        return PHASES[len(self.seconds)]
+
     def done(self, phase: str) -> None:
         """Say that `phase` is over; phases end in the order of `PHASES`."""
-        assert phase == PHASES[len(self.seconds)], f"{phase} is over before {PHASES[len(self.seconds)]} is"
+        assert phase == self.phase, f"{phase} is over before {self.phase} is"
         now = time.monotonic()
         self.seconds[phase], self._since = round(now - self._since, 6), now
         if self._on_phase is not None:

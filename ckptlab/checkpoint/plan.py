@@ -1,11 +1,12 @@
 """Decide which bytes a rank writes and which it reads: pure functions of descriptions; nothing communicated, nothing opened.
 
 Every rank derives the same files, the same headers and the same position of every tensor from (name, dtype, shape), so that
-each can write its own boxes into the final files (`lay_out_step`, `write_runs`). A read goes the other way: from the pieces
+each can write its own boxes into the final files (`plan_save`, `write_runs`). A read goes the other way: from the pieces
 that a manifest knows to the box that a rank wants (`read_runs`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.tensors import LocalTensor, describe
@@ -13,6 +14,7 @@ from ckptlab.errors import LoadError
 from ckptlab.format.boxes import byte_runs, copy_runs, whole
 from ckptlab.format.dtypes import ITEM_BYTES
 from ckptlab.format.files import FileLayout, lay_out
+from ckptlab.format.header import TensorSpec
 from ckptlab.format.manifest import Piece, TensorRecord
 
 Tensors = Mapping[str, Mapping[str, LocalTensor]]
@@ -20,9 +22,6 @@ Tensors = Mapping[str, Mapping[str, LocalTensor]]
 
 Read = tuple[LocalTensor, TensorRecord]
 """What a rank wants of a tensor, and where the step has it."""
-
-Layout = Mapping[str, Sequence[FileLayout]]
-"""Section to the files that all ranks share."""
 
 
 def describe_all(contents: Contents, rank: int, world_size: int) -> dict[str, dict[str, LocalTensor]]:
@@ -34,23 +33,45 @@ def describe_all(contents: Contents, rank: int, world_size: int) -> dict[str, di
     }
 
 
-def lay_out_step(tensors: Tensors) -> Layout:
-    """Return the files of a step that holds these tensors: the same on every rank."""
-    return {
-        section: lay_out(section, {name: local.spec for name, local in named.items()}) for section, named in tensors.items()
-    }
+@dataclass(frozen=True, slots=True)
+class SavePlan:
+    """What a rank saves, and into which files.
+
+    Attributes:
+        step: the step's number.
+        tensors: this rank's part of every tensor, by section and name.
+        layout: the files that all ranks share, by section: the same on every rank.
+    """
+
+    step: int
+    tensors: Tensors
+    layout: Mapping[str, Sequence[FileLayout]]
+
+    def specs(self, section: str) -> dict[str, TensorSpec]:
+        """Return dtype and global shape of every tensor of a section."""
+        return {name: local.spec for name, local in self.tensors[section].items()}
+
+    def positions(self) -> Iterator[tuple[str, str, FileLayout, int]]:
+        """Yield every tensor in the order of the files: section, name, file, and where in the file the tensor begins."""
+        for section, files in self.layout.items():
+            for file in files:
+                for name, begin in file.begins.items():
+                    yield section, name, file, begin
+
+    def records(self) -> dict[str, dict[str, TensorRecord]]:
+        """Return what the manifest says of every tensor: one piece each, the whole."""
+        records: dict[str, dict[str, TensorRecord]] = {section: {} for section in self.layout}
+        for section, name, file, begin in self.positions():
+            spec = self.tensors[section][name].spec
+            records[section][name] = TensorRecord(spec, (Piece(file.name, begin, whole(spec.shape)),))
+        return records
 
 
-def records(tensors: Tensors, layout: Layout) -> dict[str, dict[str, TensorRecord]]:
-    """Return what the manifest says of every tensor: one piece each, the whole."""
-    return {
-        section: {name: _record(tensors[section][name], file, begin) for file in files for name, begin in file.begins.items()}
-        for section, files in layout.items()
-    }
-
-
-def _record(local: LocalTensor, file: FileLayout, begin: int) -> TensorRecord:
-    return TensorRecord(local.spec, (Piece(file.name, begin, whole(local.spec.shape)),))
+def plan_save(step: int, contents: Contents, rank: int, world_size: int) -> SavePlan:
+    """Describe this rank's part of everything, and lay the files out."""
+    tensors = describe_all(contents, rank, world_size)
+    specs = {section: {name: local.spec for name, local in named.items()} for section, named in tensors.items()}
+    return SavePlan(step, tensors, {section: lay_out(section, named) for section, named in specs.items()})
 
 
 def write_runs(begin: int, local: LocalTensor, rank: int, block_bytes: int) -> Iterator[tuple[int, int, int]]:

@@ -11,18 +11,18 @@
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from ckptlab.checkpoint import step_files
 from ckptlab.checkpoint.agreement import details, propose, refuse, subjects_of_dispute
-from ckptlab.checkpoint.collectives import COORDINATOR, Group, Outcome, RanksDisagree, attempt
+from ckptlab.checkpoint.collectives import COORDINATOR, Group, RanksDisagree, attempt
 from ckptlab.checkpoint.contents import Contents
-from ckptlab.checkpoint.phases import PHASES, PhaseClock
-from ckptlab.checkpoint.plan import Layout, Tensors, describe_all, lay_out_step
+from ckptlab.checkpoint.phases import PhaseClock
+from ckptlab.checkpoint.plan import SavePlan, plan_save
 from ckptlab.checkpoint.writer import StepWriter, merge_sums
-from ckptlab.errors import ReplicaMismatch, SaveError, StepError
+from ckptlab.errors import ReplicaMismatch, SaveError
 from ckptlab.format.checksums import BLOCK_BYTES, FileSums
 from ckptlab.format.names import step_name
 from ckptlab.steps.events import append_event
@@ -59,133 +59,93 @@ def save(
         ReplicaMismatch: copies of a tensor that should be equal are not.
     """
     with Group.lent(group) as ranks:
-        saving = _Saving(Path(run), step, contents, keep_last, ranks)
         clock = PhaseClock(on_phase)
         try:
-            for phase in PHASES:
-                getattr(saving, phase)()
-                clock.done(phase)
+            return _save(Path(run), step, contents, keep_last, ranks, clock)
         except RanksDisagree as error:
-            raise saving.failed(error, clock) from error
-        finally:
-            saving.close()
-        saving.succeeded(clock)
-    return saving.path
+            raise _save_error(Path(run), step, error, ranks, clock) from error
 
 
-class _Saving:
-    """One save on one rank; each phase is the method of its name.
+def _save(run: Path, step: int, contents: Contents, keep_last: int | None, group: Group, clock: PhaseClock) -> Path:
+    """Go through the phases. What goes wrong on one rank is an `Outcome` until the next exchange, which every rank reaches."""
+    path = run / step_name(step)
+    plan = _plan(step, contents, group)
+    clock.done("plan")
 
-    What goes wrong on this rank alone is kept in `_outcome` until the next exchange, which every rank reaches.
-    """
+    temporary = group.from_coordinator(lambda: step_files.make_temporary(run, plan).name)
+    with _writing(run / temporary, group) as writer:
+        clock.done("reserve")
 
-    def __init__(self, run: Path, step: int, contents: Contents, keep_last: int | None, group: Group) -> None:
-        self.path = run / step_name(step)
-        self._run, self._step, self._contents, self._keep_last, self._group = run, step, contents, keep_last, group
-        self._tensors: Tensors = {}
-        self._layout: Layout = {}
-        self._temporary = run
-        self._writer = StepWriter(run, BLOCK_BYTES)
-        self._sums: dict[str, FileSums] = {}
-        self._outcome = Outcome()
+        outcome = attempt(lambda: step_files.write(writer, plan, contents, group))
+        clock.done("write")
 
-    def plan(self) -> None:
-        subjects = self._group.agree(attempt(self._propose), subjects_of_dispute)
-        if subjects:
-            told = attempt(lambda: details(subjects, self._step, self._tensors, self._contents))
-            self._group.agree(told, lambda everybody: refuse(subjects, everybody))
+        outcome = outcome.then(writer.sync)
+        clock.done("sync")
 
-    def reserve(self) -> None:
-        if self._group.is_coordinator:
-            self._outcome = attempt(lambda: step_files.make_temporary(self._run, self._step, self._layout).name)
-        self._temporary = self._run / self._group.tell(self._outcome)
-        self._writer = StepWriter(self._temporary, BLOCK_BYTES)
+        sums: dict[str, FileSums] = {}
+        group.agree(outcome.then(writer.sums), lambda everybody: sums.update(merge_sums(everybody, BLOCK_BYTES)))
+        clock.done("agree")
 
-    def write(self) -> None:
-        self._outcome = attempt(self._write)
+        if group.is_coordinator:
+            outcome = attempt(lambda: step_files.write_manifest(writer, plan, contents, sums, group))
+        clock.done("manifest")
 
-    def sync(self) -> None:
-        if self._outcome.error is None:
-            self._outcome = attempt(self._sync)
+        group.from_coordinator(lambda: outcome.then(lambda: step_files.commit(writer.directory, path)).get())
+        clock.done("commit")
 
-    def agree(self) -> None:
-        self._group.agree(self._outcome, self._collect)
+    if group.is_coordinator and keep_last is not None:
+        _only_warn(f"{run}: old steps were not deleted", lambda: retire(run, keep_last))
+    clock.done("retire")
+    _write_event(run, step, group, outcome="committed", ranks=group.world_size, **_figures(sums, clock))
+    return path
 
-    def manifest(self) -> None:
-        if self._group.is_coordinator:
-            self._outcome = attempt(self._write_manifest)
 
-    def commit(self) -> None:
-        if self._group.is_coordinator and self._outcome.error is None:
-            self._outcome = attempt(lambda: step_files.commit(self._temporary, self.path))
-        self._group.tell(self._outcome)
+def _plan(step: int, contents: Contents, group: Group) -> SavePlan:
+    """Return this rank's plan, if all ranks mean the same step."""
+    planned = attempt(lambda: plan_save(step, contents, group.rank, group.world_size))
+    subjects = group.agree(planned.then(lambda: propose(planned.value, contents)), subjects_of_dispute)
+    if subjects:
+        told = attempt(lambda: details(subjects, planned.value, contents))
+        group.agree(told, lambda everybody: refuse(subjects, everybody))
+    plan: SavePlan = planned.get()
+    return plan
 
-    def retire(self) -> None:
-        if self._group.is_coordinator and self._keep_last is not None:
-            keep_last = self._keep_last
-            _only_warn(f"{self._run}: old steps were not deleted", lambda: retire(self._run, keep_last))
 
-    def close(self) -> None:
-        """Close what is open, whatever happened."""
-        self._writer.close()
+@contextmanager
+def _writing(directory: Path, group: Group) -> Iterator[StepWriter]:
+    """Close what is open at the end; after a failure the coordinator removes the directory."""
+    writer = StepWriter(directory, BLOCK_BYTES)
+    try:
+        yield writer
+    except RanksDisagree:
+        writer.close()
+        if group.is_coordinator and posix.exists_directory(directory):
+            _only_warn(f"{directory} was not removed", lambda: posix.remove_tree(directory))
+        raise
+    finally:
+        writer.close()
 
-    def succeeded(self, clock: PhaseClock) -> None:
-        """Write the event of a committed step."""
-        if self._group.is_coordinator:
-            self._event(
-                outcome="committed",
-                ranks=self._group.world_size,
-                bytes=sum(sums.file_bytes for sums in self._sums.values()),
-                seconds=clock.seconds,
-                stall=round(sum(clock.seconds.values()), 6),
-            )
 
-    def failed(self, error: RanksDisagree, clock: PhaseClock) -> SaveError:
-        """Return this rank's error, after the coordinator has removed what was not committed."""
-        phase = PHASES[len(clock.seconds)]
-        unknown = phase in ("agree", "commit") and COORDINATOR in error.lost
-        committed = None if unknown or (phase == "commit" and posix.exists_directory(self.path)) else False
-        if self._group.is_coordinator:
-            if posix.exists_directory(self._temporary) and self._temporary != self._run:
-                _only_warn(f"{self._temporary} was not removed", lambda: posix.remove_tree(self._temporary))
-            self._event(outcome="failed", error=str(error))
-        kind = ReplicaMismatch if error.kind == ReplicaMismatch.__name__ else SaveError
-        what = "may or may not be saved" if committed is None else "is not saved"
-        return kind(f"step {self._step} {what} in {self._run}: {error}", committed=committed, lost=error.lost)
+def _save_error(run: Path, step: int, error: RanksDisagree, group: Group, clock: PhaseClock) -> SaveError:
+    """Return the error of this rank, which says whether the step is committed as far as this rank can know."""
+    coordinator_lost = COORDINATOR in error.lost and clock.phase in ("agree", "commit")
+    renamed = clock.phase == "commit" and posix.exists_directory(run / step_name(step))
+    committed = None if coordinator_lost or renamed else False
+    _write_event(run, step, group, outcome="failed", error=str(error))
+    kind = ReplicaMismatch if error.kind == ReplicaMismatch.__name__ else SaveError
+    what = "may or may not be saved" if committed is None else "is not saved"
+    advice = "; start the ranks again and resume: the newest whole step is untouched" if error.lost else ""
+    return kind(f"step {step} {what} in {run}: {error}{advice}", committed=committed, lost=error.lost)
 
-    def _propose(self) -> dict[str, Any]:
-        self._tensors = describe_all(self._contents, self._group.rank, self._group.world_size)
-        self._layout = lay_out_step(self._tensors)
-        return propose(self._step, self._tensors, self._contents)
 
-    def _write(self) -> None:
-        rank = self._group.rank
-        if not posix.exists_directory(self._temporary):
-            raise StepError(
-                f"{self._temporary} is not there, though rank {COORDINATOR} made it: all ranks must share the storage"
-            )
-        if self._group.is_coordinator:
-            step_files.write_common(self._writer, self._tensors, self._layout, self._contents)
-        step_files.write_own(self._writer, self._contents, rank)
-        step_files.write_shared(self._writer, self._tensors, self._layout, rank)
+def _figures(sums: dict[str, FileSums], clock: PhaseClock) -> dict[str, object]:
+    num_bytes = sum(part.file_bytes for part in sums.values())
+    return {"bytes": num_bytes, "seconds": clock.seconds, "stall": round(sum(clock.seconds.values()), 6)}
 
-    def _sync(self) -> dict[str, Any]:
-        self._writer.sync()
-        return self._writer.sums()
 
-    def _collect(self, everybody: list[dict[str, Any]]) -> None:
-        self._sums = merge_sums(everybody, BLOCK_BYTES)
-
-    def _write_manifest(self) -> None:
-        world_size = self._group.world_size
-        step_files.write_manifest(
-            self._temporary, self._step, self._tensors, self._layout, self._contents, self._sums, world_size
-        )
-
-    def _event(self, **members: object) -> None:
-        if posix.exists_directory(self._run):
-            event = {"event": "save", "step": self._step, **members}
-            _only_warn(f"{self._run}: the event was not written", lambda: append_event(self._run, event))
+def _write_event(run: Path, step: int, group: Group, **members: object) -> None:
+    if group.is_coordinator and posix.exists_directory(run):
+        _only_warn(f"{run}: no event was written", lambda: append_event(run, {"event": "save", "step": step, **members}))
 
 
 def _only_warn(what: str, work: Callable[[], object]) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import ckptlab
+from ckptlab.checkpoint.collectives import Group
 from ckptlab.checkpoint.contents import Contents
-from ckptlab.checkpoint.plan import Layout, Tensors, records, write_runs
+from ckptlab.checkpoint.plan import SavePlan, write_runs
 from ckptlab.checkpoint.tensors import TensorBytes, describe, mesh_of, to_exact
 from ckptlab.checkpoint.writer import StepWriter
 from ckptlab.errors import StepError
@@ -25,7 +26,7 @@ RANK_FILE_ALIGNMENT = 8  # as safetensors pads
 MAX_MODEL_FILE_BYTES = 64 * 2**20  # a config or a tokenizer, not weights
 
 
-def make_temporary(run: Path, step: int, layout: Layout) -> Path:
+def make_temporary(run: Path, plan: SavePlan) -> Path:
     """Make the directory in which the step is written, with the space of its shared files reserved. Coordinator only.
 
     A directory that has the step's name and is not a whole step is set aside first.
@@ -34,16 +35,16 @@ def make_temporary(run: Path, step: int, layout: Layout) -> Path:
         StepError: the step is saved already.
     """
     run.mkdir(parents=True, exist_ok=True)
-    path = run / names.step_name(step)
+    path = run / names.step_name(plan.step)
     if posix.exists_directory(path):
         if read_step(path).whole:
             raise StepError(f"{path} is saved already; save another step, or move this one away")
         set_aside(path, "bad")
-    temporary = run / names.temporary_name(step, secrets.token_hex(4))
+    temporary = run / names.temporary_name(plan.step, secrets.token_hex(4))
     try:
         for folder in (temporary, *(temporary / folder for folder in STEP_FOLDERS)):
             posix.make_directory(folder)
-        for files in layout.values():
+        for files in plan.layout.values():
             for file in files:
                 posix.reserve(temporary / file.name, file.file_bytes)
     except OSError:
@@ -52,19 +53,31 @@ def make_temporary(run: Path, step: int, layout: Layout) -> Path:
     return temporary
 
 
-def write_shared(writer: StepWriter, tensors: Tensors, layout: Layout, rank: int) -> None:
-    """Write this rank's share of every tensor, from the tensor's own memory. Every rank calls it."""
-    for section, files in layout.items():
-        for file in files:
-            for name, begin in file.begins.items():
-                local = tensors[section][name]
-                data = TensorBytes(local.data)
-                for position, start, length in write_runs(begin, local, rank, BLOCK_BYTES):
-                    writer.write(file.name, file.file_bytes, position, data.read(start, start + length))
+def write(writer: StepWriter, plan: SavePlan, contents: Contents, group: Group) -> None:
+    """Write all that is this rank's to write. Every rank calls it.
+
+    Raises:
+        StepError: this rank does not see the directory that the coordinator made.
+    """
+    if not posix.exists_directory(writer.directory):
+        raise StepError(f"{writer.directory} is not there, though rank 0 made it; all ranks must share the run's storage")
+    if group.is_coordinator:
+        _write_common(writer, plan, contents)
+    _write_own(writer, contents, group.rank)
+    _write_shared(writer, plan, group.rank)
 
 
-def write_own(writer: StepWriter, contents: Contents, rank: int) -> None:
-    """Write what belongs to this rank alone; without such contents it writes nothing. Every rank calls it."""
+def _write_shared(writer: StepWriter, plan: SavePlan, rank: int) -> None:
+    """Write this rank's share of every tensor, from the tensor's own memory."""
+    for section, name, file, begin in plan.positions():
+        local = plan.tensors[section][name]
+        data = TensorBytes(local.data)
+        for position, start, length in write_runs(begin, local, rank, BLOCK_BYTES):
+            writer.write(file.name, file.file_bytes, position, data.read(start, start + length))
+
+
+def _write_own(writer: StepWriter, contents: Contents, rank: int) -> None:
+    """Write what belongs to this rank alone; without such contents it writes nothing."""
     if contents.rank_tensors:
         file, data = names.rank_tensors_file(rank), {name: TensorBytes(t) for name, t in contents.rank_tensors.items()}
         specs = {name: describe(name, tensor, 0, 1).spec for name, tensor in contents.rank_tensors.items()}
@@ -75,46 +88,38 @@ def write_own(writer: StepWriter, contents: Contents, rank: int) -> None:
         writer.write_whole(names.rank_state_file(rank), encode(to_exact(contents.rank_state)))
 
 
-def write_common(writer: StepWriter, tensors: Tensors, layout: Layout, contents: Contents) -> None:
-    """Write what is known before the first tensor is: headers, indexes, state, files that go along. Coordinator only."""
-    for section, files in layout.items():
+def _write_common(writer: StepWriter, plan: SavePlan, contents: Contents) -> None:
+    """Write what stands once in a step: headers, indexes, state, files that go along. Coordinator only."""
+    for section, files in plan.layout.items():
         for file in files:
             writer.write(file.name, file.file_bytes, 0, file.header)
         if files:
-            specs = {name: local.spec for name, local in tensors[section].items()}
-            writer.write_whole(names.index_file(section), index_json(list(files), specs))
+            writer.write_whole(names.index_file(section), index_json(list(files), plan.specs(section)))
     for name, path in contents.model_files.items():
         names.check_file_name(f"model/{name}")
         writer.write_whole(f"model/{name}", posix.read_file(path, MAX_MODEL_FILE_BYTES))
     writer.write_whole(names.STATE, encode(to_exact(contents.state)))
 
 
-def write_manifest(
-    temporary: Path,
-    step: int,
-    tensors: Tensors,
-    layout: Layout,
-    contents: Contents,
-    sums: Mapping[str, FileSums],
-    world_size: int,
-) -> None:
+def write_manifest(writer: StepWriter, plan: SavePlan, contents: Contents, sums: Mapping[str, FileSums], group: Group) -> None:
     """Check that every byte of every block was written once, and write the manifest, durably. Coordinator only.
 
     Raises:
-        FormatError: some bytes of a block were not written, or were written twice.
+        FormatError: some bytes of a block were not written, or were written twice; or a name is one that readers refuse.
     """
-    manifest = Manifest(
-        step=step,
+    document = Manifest(
+        step=plan.step,
         parent=None,
         block_bytes=BLOCK_BYTES,
         files={name: FileRecord(sums[name].file_bytes, tuple(sums[name].finish())) for name in sorted(sums)},
-        tensors=records(tensors, layout),
+        tensors=plan.records(),
         aliases=contents.aliases,
-        saved_by={"ckptlab": ckptlab.__version__, "world_size": world_size, "mesh": mesh_of(contents.model)},
+        saved_by={"ckptlab": ckptlab.__version__, "world_size": group.world_size, "mesh": mesh_of(contents.model)},
         exact_if=contents.exact_if,
-    )
-    posix.write_file(temporary / names.MANIFEST, manifest.to_json())
-    for folder in (*(temporary / folder for folder in STEP_FOLDERS), temporary):
+    ).to_json()
+    Manifest.parse(document)  # what no reader would take must not be committed
+    posix.write_file(writer.directory / names.MANIFEST, document)
+    for folder in (*(writer.directory / folder for folder in STEP_FOLDERS), writer.directory):
         posix.sync_directory(folder)
 
 

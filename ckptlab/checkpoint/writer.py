@@ -15,7 +15,7 @@ class StepWriter:
     """
 
     def __init__(self, directory: Path, block_bytes: int) -> None:
-        self._directory = directory
+        self.directory = directory
         self._block_bytes = block_bytes
         self._stack = ExitStack()
         self._open: dict[str, int] = {}
@@ -24,14 +24,14 @@ class StepWriter:
     def write(self, file: str, file_bytes: int, begin: int, data: bytes | memoryview) -> None:
         """Write `data` from byte `begin` of a file that will have `file_bytes` in all."""
         if file not in self._open:
-            self._open[file] = self._stack.enter_context(posix.open_to_write(self._directory / file))
+            self._open[file] = self._stack.enter_context(posix.open_to_write(self.directory / file))
             self._sums[file] = FileSums(file_bytes, self._block_bytes)
         posix.write_at(self._open[file], begin, data)
         self._sums[file].add(begin, data)
 
     def write_whole(self, file: str, data: bytes) -> None:
         """Create a file that only this rank writes."""
-        posix.create(self._directory / file)
+        posix.create(self.directory / file)
         self.write(file, len(data), 0, data)
 
     def sync(self) -> None:

@@ -25,7 +25,7 @@ def ls(run: Path, as_json: bool) -> int:
     if as_json:
         say_json({"steps": [_document(step) for step in steps], "asides": asides})
         return 0
-    rows = [(step.number, decimal(step.num_bytes), _num_ranks(step), step.fault or "whole") for step in steps]
+    rows = [(step.number, decimal(step.num_bytes), _num_ranks(step), step.verdict) for step in steps]
     say_table([("step", "bytes", "ranks", "state"), *rows] if rows else [["no steps yet"]])
     for name, kind in asides.items():
         say(f"{name}  {ASIDES[kind]}")

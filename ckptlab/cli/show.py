@@ -39,7 +39,7 @@ def show(step: Path, name: str | None, as_json: bool) -> int:
 
 
 def _say_step(step: Step, manifest: Manifest) -> None:
-    say(f"step {step.number}: {step.fault or 'whole'}; {decimal(step.num_bytes)} in {len(manifest.files)} files")
+    say(f"step {step.number}: {step.verdict}; {decimal(step.num_bytes)} in {len(manifest.files)} files")
     for section, records in manifest.tensors.items():
         say(f"{section}: {len(records)} tensors")
         say_table([(name, *_summary(record)) for name, record in records.items()], indent="  ")

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, product, repeat
+from operator import add, mul, sub
 
 from ckptlab.errors import FormatError
 
@@ -26,14 +27,16 @@ class Box:
         """Count the elements; a box without dims holds one."""
         return math.prod(self.shape)
 
+    @property
+    def end(self) -> tuple[int, ...]:
+        """Give the offset behind the last element, in each dim."""
+        return tuple(map(add, self.offset, self.shape))
+
     def intersect(self, other: "Box") -> "Box | None":
         """Give what both boxes hold, or `None` when they share no element."""
-        begins = tuple(map(max, self.offset, other.offset))
-        shape = tuple(
-            min(a + n, b + m) - begin
-            for a, n, b, m, begin in zip(self.offset, self.shape, other.offset, other.shape, begins, strict=True)
-        )
-        return Box(begins, shape) if all(size > 0 for size in shape) else None
+        offset = tuple(map(max, self.offset, other.offset))
+        shape = tuple(map(sub, map(min, self.end, other.end), offset))
+        return Box(offset, shape) if all(size > 0 for size in shape) else None
 
 
 def whole(shape: Sequence[int]) -> Box:
@@ -59,9 +62,8 @@ def copy_runs(source: Box, target: Box, item_bytes: int) -> Iterator[tuple[int, 
     while loops and shared.shape[loops] == source.shape[loops] == target.shape[loops]:
         loops -= 1
     length = math.prod(shared.shape[loops:]) * item_bytes
-    return zip(
-        _begins(source, shared, loops, item_bytes), _begins(target, shared, loops, item_bytes), repeat(length), strict=False
-    )
+    begins = (_begins(box, shared, loops, item_bytes) for box in (source, target))
+    return zip(*begins, repeat(length), strict=False)
 
 
 def byte_runs(shape: Sequence[int], box: Box, item_bytes: int) -> Iterator[tuple[int, int]]:
@@ -74,39 +76,41 @@ def byte_runs(shape: Sequence[int], box: Box, item_bytes: int) -> Iterator[tuple
 
 
 def check_tiling(shape: Sequence[int], boxes: Sequence[Box]) -> None:
-    """Refuse boxes that reach outside the tensor, overlap or leave a gap; empty boxes are ignored.
+    """Refuse boxes that reach outside the tensor, overlap or leave a gap; an empty box holds nothing.
 
-    How often each element is covered is known from the boxes' corners alone, with alternating signs (inclusion and
-    exclusion). In a tiling they cancel to those of the whole, and the first corner that is left over is where it fails.
+    How many boxes hold each element is known from their corners alone, counted with alternating signs (the finite
+    differences of that number, dim by dim). In a tiling they cancel to the whole's, and the first that is left over is
+    where it fails. So each box costs the same, however many there are.
     """
-    everything = whole(shape)
     for box in boxes:
-        same_dims = len(box.offset) == len(box.shape) == len(shape)
-        if not same_dims or any(
-            not 0 <= at <= at + size <= end for at, size, end in zip(box.offset, box.shape, shape, strict=True)
-        ):
-            raise FormatError(f"{box} reaches outside a tensor of shape {tuple(shape)}")
-    filled = [box for box in boxes if box.num_elements]
-    if filled == [everything] or everything.num_elements == 0:
+        _check_inside(shape, box)
+    everything = whole(shape)
+    if list(boxes) == [everything] or everything.num_elements == 0:
         return
-    cut = [dim for dim, size in enumerate(shape) if any(box.shape[dim] != size for box in filled)]
+    cut = [dim for dim, size in enumerate(shape) if any(box.shape[dim] != size for box in boxes)]
     if len(cut) > MAX_CUT_DIMS:
         raise FormatError(f"a tensor of shape {tuple(shape)} is cut in {len(cut)} dims, expected at most {MAX_CUT_DIMS}")
-    excess = _corners(filled, cut)
+    excess = _corners(boxes, cut)
     excess.subtract(_corners([everything], cut))
-    wrong = [corner for corner, count in excess.items() if count]
-    if wrong:
-        first = dict(zip(cut, min(wrong), strict=True))
-        at = [first.get(dim, 0) for dim in range(len(shape))]
-        raise FormatError(f"{excess[min(wrong)] + 1} boxes hold element {at} of shape {tuple(shape)}, expected exactly one")
+    wrong = min((corner for corner, count in excess.items() if count), default=None)
+    if wrong is not None:
+        at = [wrong[cut.index(dim)] if dim in cut else 0 for dim in range(len(shape))]
+        raise FormatError(f"{excess[wrong] + 1} boxes hold element {at} of shape {tuple(shape)}, expected exactly one")
+
+
+def _check_inside(shape: Sequence[int], box: Box) -> None:
+    same_dims = len(box.offset) == len(box.shape) == len(shape)
+    if not same_dims or not all(0 <= at <= end <= size for at, end, size in zip(box.offset, box.end, shape, strict=True)):
+        raise FormatError(f"{box} reaches outside a tensor of shape {tuple(shape)}")
 
 
 def _corners(boxes: Sequence[Box], dims: Sequence[int]) -> Counter[tuple[int, ...]]:
     signs = [math.prod(choice) for choice in product((1, -1), repeat=len(dims))]
     total: Counter[tuple[int, ...]] = Counter()
     for box in boxes:
-        ends = ((box.offset[dim], box.offset[dim] + box.shape[dim]) for dim in dims)
-        for corner, sign in zip(product(*ends), signs, strict=True):
+        end = box.end
+        sides = ((box.offset[dim], end[dim]) for dim in dims)
+        for corner, sign in zip(product(*sides), signs, strict=True):
             total[corner] += sign
     return total
 
@@ -114,9 +118,8 @@ def _corners(boxes: Sequence[Box], dims: Sequence[int]) -> Counter[tuple[int, ..
 def _begins(box: Box, shared: Box, loops: int, item_bytes: int) -> Iterable[int]:
     """Give where each run begins in the box's own bytes; lazily, for a column box may have millions of rows."""
     strides = [math.prod(box.shape[dim + 1 :]) * item_bytes for dim in range(len(box.shape))]
-    begins: Iterable[int] = (
-        sum((at - start) * stride for at, start, stride in zip(shared.offset, box.offset, strides, strict=True)),
-    )
+    ahead = map(sub, shared.offset, box.offset)
+    begins: Iterable[int] = (sum(map(mul, ahead, strides)),)
     for size, stride in zip(shared.shape[:loops], strides, strict=False):
         begins = _spread(begins, size, stride)
     return begins

@@ -127,9 +127,9 @@ def _unpack_dict(value: dict[str, object], path: Path) -> object:
 
 
 def _unpack_float(value: object, path: Path) -> float:
-    if value not in ("inf", "-inf", "nan"):
-        refuse(value, f"state: {_show(path)}: $float", "inf, -inf or nan")
-    return float(as_text(value, _show(path)))
+    where = f"state: {_show(path)}: $float"
+    text = as_text(value, where)
+    return float(text) if text in ("inf", "-inf", "nan") else refuse(value, where, "inf, -inf or nan")
 
 
 def _unpack_tuple(value: object, path: Path) -> tuple[object, ...]:
@@ -137,11 +137,11 @@ def _unpack_tuple(value: object, path: Path) -> tuple[object, ...]:
 
 
 def _unpack_bytes(value: object, path: Path) -> bytes:
-    text = as_text(value, f"state: {_show(path)}: $bytes")
+    where = f"state: {_show(path)}: $bytes"
     try:
-        return base64.b64decode(text, validate=True)
+        return base64.b64decode(as_text(value, where), validate=True)
     except ValueError:
-        refuse(value, f"state: {_show(path)}: $bytes", "base64")
+        refuse(value, where, "base64")
 
 
 def _unpack_items(value: object, path: Path) -> dict[object, object]:

@@ -98,9 +98,10 @@ def parse_header(head: bytes, file_bytes: int) -> dict[str, HeaderEntry]:
 
 def parse_spec(dtype: object, shape: object, where: str) -> TensorSpec:
     """Read a tensor's dtype and shape from parsed JSON."""
-    if as_text(dtype, f"{where}: dtype") not in ITEM_BYTES:
+    name = as_text(dtype, f"{where}: dtype")
+    if name not in ITEM_BYTES:
         refuse(dtype, f"{where}: dtype", f"one of {', '.join(ITEM_BYTES)}")
-    spec = TensorSpec(as_text(dtype, where), as_naturals(shape, f"{where}: shape", MAX_DIMS))
+    spec = TensorSpec(name, as_naturals(shape, f"{where}: shape", MAX_DIMS))
     return spec if spec.num_bytes < LIMIT else refuse(shape, f"{where}: shape", "less than 2**63 bytes")
 
 

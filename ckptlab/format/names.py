@@ -26,10 +26,8 @@ def step_name(step: int) -> str:
 
 def parse_step(name: str) -> int | None:
     """Read the step from a directory's name; `None` when it is not spelled as `step_name` spells it."""
-    match = re.fullmatch(r"step-([0-9]{8,18})", name)
-    if match is None or step_name(int(match[1])) != name:
-        return None
-    return int(match[1])
+    match = re.fullmatch(r"step-([0-9]{8}|[1-9][0-9]{8,17})", name)
+    return int(match[1]) if match else None
 
 
 def temporary_name(step: int, nonce: str) -> str:

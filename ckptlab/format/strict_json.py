@@ -8,12 +8,15 @@ import json
 import math
 import re
 import reprlib
+from collections import Counter
 from collections.abc import Collection
 from typing import NoReturn
 
 from ckptlab.errors import FormatError
 
 LIMIT = 2**63  # sizes and offsets stay below: what a file system and torch can count
+_LINES = json.JSONEncoder(indent=1, ensure_ascii=False, allow_nan=False)
+_SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -27,24 +30,18 @@ def parse_json(data: bytes, what: str, at_most: int) -> object:
         if _ESCAPED_SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()  # escaped halves that found no partner cannot be encoded
     except (ValueError, RecursionError, FormatError) as error:
-        raise FormatError(f"{what}: not the JSON that ckptlab writes: {error}") from None
+        raise FormatError(f"{what}: not strict JSON: {error}") from None
     return value
 
 
 def dump_json(value: object) -> bytes:
     """Write JSON as every file of a step has it: UTF-8, one line a value, members in the order given."""
-    try:
-        return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise FormatError(f"cannot be written as JSON: {error}") from None
+    return _dump(_LINES, value) + b"\n"
 
 
 def dump_sorted(value: object) -> bytes:
     """Write compact JSON with sorted keys, the same bytes for every order and spacing: what a sum of a document covers."""
-    try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise FormatError(f"cannot be written as JSON: {error}") from None
+    return _dump(_SORTED, value)
 
 
 def check_size(data: bytes, what: str, at_most: int) -> None:
@@ -102,11 +99,17 @@ def refuse(value: object, where: str, expected: str) -> NoReturn:
     raise FormatError(f"{where}: expected {expected}, found {reprlib.repr(value)}")
 
 
+def _dump(encoder: json.JSONEncoder, value: object) -> bytes:
+    try:
+        return encoder.encode(value).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise FormatError(f"cannot be written as JSON: {error}") from None
+
+
 def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
         raise FormatError(f"member {twice!r:.99} stands twice")
     return members
 

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from ckptlab.errors import RankLost, RankRaised, WorldError
@@ -75,20 +76,28 @@ def run_job(
     reports, theirs = Pipe(duplex=False)
     agent = forkserver.start("ckptlab.ranks.agent:main", job, theirs)
     theirs.close()
-    failure: Failure | None = None
     try:
-        while True:
-            failure = reports.recv()
-            on_failure(failure)
-    except EOFError:
-        pass  # the agent has ended
-    finally:
+        last = _pass_on(reports, on_failure)
+    except BaseException:
         agent.terminate()
+        raise
+    finally:
         agent.join()
         reports.close()
         shutil.rmtree(folder, ignore_errors=True)
     if agent.exitcode != 0:
-        raise _error(failure, forkserver.how_it_ended(agent.exitcode or 0))
+        raise _error(last, forkserver.how_it_ended(agent.exitcode or 0))
+
+
+def _pass_on(reports: Connection, on_failure: Callable[[Failure], object]) -> Failure | None:
+    """Pass on what the agent reports until it ends; return its last report."""
+    last: Failure | None = None
+    while True:
+        try:
+            last = reports.recv()
+        except EOFError:
+            return last
+        on_failure(last)
 
 
 def _path_of(function: Callable[..., object]) -> str:
@@ -97,9 +106,9 @@ def _path_of(function: Callable[..., object]) -> str:
     return f"{function.__module__}:{function.__qualname__}"
 
 
-def _error(failure: Failure | None, how_the_agent_ended: str) -> WorldError:
-    if failure is None or failure.restarts_left:
+def _error(last: Failure | None, how_the_agent_ended: str) -> WorldError:
+    if last is None or last.restarts_left:
         return WorldError(f"the elastic agent {how_the_agent_ended}; what it wrote stands above")
-    if failure.own_lines is not None:
-        return RankRaised(f"{failure}\n\n{failure.own_lines}")
-    return RankLost(str(failure), ranks=(failure.rank,))
+    if last.own_lines is not None:
+        return RankRaised(f"{last}\n\n{last.own_lines}")
+    return RankLost(str(last), ranks=(last.rank,))

@@ -1,7 +1,7 @@
 """Start processes from one forkserver that has torch loaded, so that this process never loads it.
 
-One forkserver serves all worlds and jobs of a process. It starts with the first of them and ends with the process. (A program that
-uses multiprocessing's forkserver itself shares it too; if it was first, ranks load torch each for itself.)
+One forkserver serves all worlds and jobs of a process. It starts with the first of them and ends with the process. It is
+multiprocessing's own: in a program that started it earlier for something else, each rank loads torch for itself.
 """
 
 import multiprocessing

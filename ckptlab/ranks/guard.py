@@ -35,7 +35,9 @@ def end_with_parent() -> None:
     _end_with_forker()  # 2
     threading.Thread(target=_wait_for_parent, name="guard", daemon=True).start()  # 3
     os.register_at_fork(after_in_child=_end_with_forker)  # 4
-    if sys.platform == "linux":  # as in a process of torchrun; a loader worker of a forkserver of its own would outlive the rank
+    if (
+        sys.platform == "linux"
+    ):  # as in a process of torchrun; a loader worker of a forkserver of its own would outlive the rank
         multiprocessing.set_start_method("fork", force=True)
 
 

@@ -20,8 +20,8 @@ def init_from_environment(timeout: float = 60.0) -> str:
     """Initialise torch.distributed in a process that `run_job`, torchrun or the like started; return the backend's name.
 
     NCCL when there is a GPU for each rank of this machine (made the current device), else gloo on the CPU. Every rank calls it.
-    A job that was restarted meets again: the agent keeps one store for all attempts, in which gloo would find the addresses of dead
-    processes (pytorch#135712), so that each attempt agrees on a fresh prefix.
+    The ranks of a restarted job meet again: in the store, which the agent keeps for all attempts, gloo would find the addresses
+    of dead processes (pytorch#135712), and so each attempt agrees on a prefix of its own.
 
     Args:
         timeout: seconds that a collective may take.
@@ -29,11 +29,11 @@ def init_from_environment(timeout: float = 60.0) -> str:
     Raises:
         WorldError: no launcher has started this process.
     """
+    if "RANK" not in os.environ:
+        raise WorldError("this process is not a rank: RANK is not set; start it with torchrun or ckptlab.ranks.run_job")
     from torch.distributed.distributed_c10d import PrefixStore, init_process_group
     from torch.distributed.rendezvous import rendezvous
 
-    if "RANK" not in os.environ:
-        raise WorldError("this process is not a rank: RANK is not set; start it with torchrun or ckptlab.ranks.run_job")
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     local_rank = int(os.environ.get("LOCAL_RANK", rank))
     local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from ckptlab.ranks import forkserver, output
 from ckptlab.ranks.answer import Answer
-from ckptlab.ranks.task import Call, Source
 
 AFTER_A_DEATH_SECONDS = 1.0  # for the other ranks to tell what the death did to them
 
@@ -38,10 +37,10 @@ class Seat:
         exit_code = self.process.exitcode
         return None if exit_code is None else forkserver.how_it_ended(exit_code)
 
-    def send(self, task: Source | Call) -> None:
-        """Give the rank a task."""
-        self.connection.send(task)
-        self.busy = True
+    def send(self, task: bytes | memoryview) -> None:
+        """Give the rank a task, pickled."""
+        self.busy = True  # first: if an interrupt falls in between, the rank counts as one that does not answer
+        self.connection.send_bytes(task)
 
     def receive(self) -> Answer | None:
         """Take the rank's answer, if there is one by now."""

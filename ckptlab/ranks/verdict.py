@@ -51,8 +51,8 @@ def rank_lost(died: Mapping[int, str], silent: Mapping[int, bool], raised: Mappi
 def first_to_fail(exit_codes: Sequence[int], raised: Mapping[int, Raised], seen: int) -> int:
     """Return the rank of a job that failed first, of all its ranks' ends.
 
-    A rank that ended without a word is the cause of what others raised. The agent ends the rest with SIGTERM, so that this signal
-    counts only for the rank that the agent has `seen` first.
+    A rank that ended without a word is the cause of what others raised. The agent ends the rest with SIGTERM, so that this
+    signal counts only for the rank that the agent has `seen` first.
     """
     signalled = [rank for rank, code in enumerate(exit_codes) if code < 0 and code != -signal.SIGTERM]
     exited = [rank for rank, code in enumerate(exit_codes) if code > 0]

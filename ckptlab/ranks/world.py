@@ -5,6 +5,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing import util
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -53,9 +54,9 @@ class World:
     ) -> list[object]:
         """Run source text or a function on all ranks, or on those given; print what they print, return what each gives.
 
-        Source text runs in the rank's own namespace, with `rank`, `world_size`, `torch` and `dist` in it, and gives the value of a
-        last expression, else None. A function is imported by the ranks, or else defined there by its source. Tensors come back as
-        NumPy arrays (of a DTensor the local part), leaves that are neither JSON nor NumPy as their `repr`.
+        Source text runs in the rank's own namespace, with `rank`, `world_size`, `torch` and `dist` in it, and gives the value
+        of a last expression, else None. A function is imported by the ranks, or else defined there by its source. Tensors come
+        back as NumPy arrays (of a DTensor the local part), leaves that are neither JSON nor NumPy as their `repr`.
 
         Raises:
             RankRaised: the code raised on a rank; the first traceback is in the message.
@@ -63,11 +64,11 @@ class World:
             ValueError: ranks cannot run `what` (a closure, a lambda).
         """
         self._num_runs += 1
-        task = describe(what, args, kwargs, name=f"<run {self._num_runs}>")
+        task = ForkingPickler.dumps(describe(what, args, kwargs, name=f"<run {self._num_runs}>"))
         seats = self._choose(ranks)
-        for seat in seats:
-            seat.send(task)
         try:
+            for seat in seats:
+                seat.send(task)
             answers = collect(seats, self.timeout + LATE_SECONDS)
         except KeyboardInterrupt:
             self._interrupt(seats)
@@ -109,9 +110,9 @@ class World:
         folder = Path(tempfile.mkdtemp(prefix="ckptlab-world-"))
         self._seats = []
         self._end = util.Finalize(self, _end, args=(self._seats, folder), exitpriority=10)
-        for rank in range(self.num_ranks):
-            self._seats.append(Seat(rank, self.num_ranks, folder, self.timeout, self._device))
         try:
+            for rank in range(self.num_ranks):
+                self._seats.append(Seat(rank, self.num_ranks, folder, self.timeout, self._device))
             _raise_unless_all_well(self._seats, collect(self._seats, START_SECONDS), f"within {START_SECONDS:g} s of its start")
         except BaseException:
             self.close()

@@ -100,7 +100,7 @@ class Checkpointer:
     def _choose(self, group: Group, refused: dict[int, str], changed: bool) -> int | None:
         """Return the newest whole step that was not refused, on every rank; None for a run without any step."""
         try:
-            step: int | None = group.tell(attempt(lambda: self._newest(refused)) if group.is_coordinator else Outcome())
+            step: int | None = group.from_coordinator(lambda: self._newest(refused))
         except RanksDisagree as error:
             raise ResumeError(str(error), state_changed=changed) from error
         return step
@@ -119,7 +119,7 @@ class Checkpointer:
         step = loaded.manifest.step
         try:
             group.agree(attempt(lambda: state.accept(loaded)))
-            group.tell(attempt(lambda: self._set_later_aside(step)) if group.is_coordinator else Outcome())
+            group.from_coordinator(lambda: self._set_later_aside(step))
         except RanksDisagree as error:
             raise ResumeError(f"step {step} of {self.run} was loaded but not taken: {error}", state_changed=True) from error
         if group.is_coordinator:
@@ -139,7 +139,7 @@ class Checkpointer:
         if self._group is None:
             self._group = Group.of_world()
             try:
-                self._group.tell(attempt(self._take_lock) if self._group.is_coordinator else Outcome())
+                self._group.from_coordinator(self._take_lock)
             except RanksDisagree as error:
                 self.close()
                 raise StepError(str(error)) from error

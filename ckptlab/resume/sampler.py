@@ -9,6 +9,7 @@ With 12 samples, G=4, two ranks and order 7 2 9 4 | 0 11 5 1 | 3 8 6 10: rank 0 
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 from torch.utils.data import Sampler
 
 from ckptlab.checkpoint.collectives import rank_and_world_size
@@ -16,10 +17,10 @@ from ckptlab.errors import UsageError
 from ckptlab.resume.rng import derive_seed
 
 
-def order(num_samples: int, seed: int, epoch: int) -> list[int]:
-    """Return the order of all samples in an epoch."""
+def order(num_samples: int, seed: int, epoch: int) -> Tensor:
+    """Return the order of all samples in an epoch: their indices, int64."""
     generator = torch.Generator().manual_seed(derive_seed("order", seed, epoch))
-    return torch.randperm(num_samples, generator=generator).tolist()
+    return torch.randperm(num_samples, generator=generator)
 
 
 def sample_generator(seed: int, epoch: int, index: int) -> torch.Generator:
@@ -66,7 +67,7 @@ class ResumableSampler(Sampler[list[int]]):
         for begin in range(self.position, self.end, self.global_batch):
             for number in range(rank * self.accumulate, (rank + 1) * self.accumulate):
                 first = begin + number * micro_batch
-                yield samples[first : first + micro_batch]
+                yield samples[first : first + micro_batch].tolist()
 
     def _micro_batch(self) -> int:
         _, world_size = rank_and_world_size()

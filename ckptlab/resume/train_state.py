@@ -47,6 +47,7 @@ class TrainState:
         step: optimizer steps whose batches were handed out.
         epoch: the epoch of the last batch.
         position: samples of that epoch that were handed out, over all ranks; at its end the epoch's length.
+        stateful: everything else that was given, by name.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class TrainState:
         self.model, self.optimizer, self.loader = model, optimizer, loader
         self.step = self.epoch = self.position = 0
         self._model_files = dict(model_files or {})
-        self._stateful = {name: value for name, value in stateful.items() if value is not None}
+        self.stateful = {name: value for name, value in stateful.items() if value is not None}
         self._sampler = None if loader is None else _sampler_of(loader)
         self._resumed_rng: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None
         self._pending_step = False  # a window was handed out, and the optimizer did not step yet
@@ -134,7 +135,7 @@ class TrainState:
         model, aliases = tensors_of(self.model)
         now = self._conditions(model)
         self._check_same_data(state["data"], manifest.exact_if.get("data"), now["data"])
-        if differing := sorted(self._stateful.keys() ^ state["stateful"].keys()):
+        if differing := sorted(self.stateful.keys() ^ state["stateful"].keys()):
             raise ResumeError(
                 f"{differing} stand in the step or in TrainState, not in both; resume with what the run was saved with"
             )
@@ -150,7 +151,7 @@ class TrainState:
         """Make what was loaded into `wanted` the state of this run. Every rank calls it."""
         state, contents = loaded.state, loaded.contents
         optimizers.put(self.optimizer, self._named(contents.model), contents.optim, state["optimizer"])
-        for name, value in self._stateful.items():
+        for name, value in self.stateful.items():
             value.load_state_dict(retyped(state["stateful"][name], value.state_dict()))
         self.step, self.epoch, self.position = state["step"], state["epoch"], state["position"]
         self._pending_step = False
@@ -181,7 +182,7 @@ class TrainState:
             "position": self.position,
             "data": self._data(),
             "optimizer": optimizers.state_of(self.optimizer, self._named(model)),
-            "stateful": {name: value.state_dict() for name, value in self._stateful.items()},
+            "stateful": {name: value.state_dict() for name, value in self.stateful.items()},
         }
 
     def _data(self) -> dict[str, int] | None:

@@ -31,6 +31,11 @@ class Step:
         return self.fault is None
 
     @property
+    def verdict(self) -> str:
+        """Whole, or why not, for a person."""
+        return f"not whole: {self.fault}" if self.fault else "whole"
+
+    @property
     def num_bytes(self) -> int:
         """The recorded bytes of all files; 0 without a manifest."""
         return sum(record.num_bytes for record in self.manifest.files.values()) if self.manifest else 0

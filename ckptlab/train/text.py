@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckptlab.errors import CkptlabError
+from ckptlab.errors import UsageError
 
 CONTEXT = 128  # bytes that the model sees in one sample
 MAX_TEXT_BYTES = 8_000_000  # enough for 60,000 samples, and read in a tenth of a second
@@ -31,11 +31,11 @@ def read_text(folder: Path | None = None) -> Text:
     """Read at most MAX_TEXT_BYTES from the folder, or from Python's own library (any process; every rank reads the same).
 
     Raises:
-        CkptlabError: the folder is not there, or holds less text than one sample needs.
+        UsageError: the folder is not there, or holds less text than one sample needs.
     """
     root = folder or Path(sysconfig.get_path("stdlib"))
     if not root.is_dir():
-        raise CkptlabError(f"text: {root} is not a folder; give one that holds text files")
+        raise UsageError(f"text: {root} is not a folder; give one that holds text files")
     data, digest = bytearray(), hashlib.sha256()
     for path in python_sources(root) if folder is None else text_files(root):
         part = path.read_bytes()[: MAX_TEXT_BYTES - len(data)]
@@ -45,7 +45,7 @@ def read_text(folder: Path | None = None) -> Text:
         if len(data) == MAX_TEXT_BYTES:
             break
     if len(data) <= CONTEXT:
-        raise CkptlabError(
+        raise UsageError(
             f"text: {root} holds {len(data)} bytes of text, one sample needs {CONTEXT + 1}; give a folder with more"
         )
     return Text(root, bytes(data), f"sha256:{digest.hexdigest()}")

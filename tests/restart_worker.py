@@ -1,0 +1,54 @@
+"""Jobs for test_restart.py and test_orphans.py. Run as a script, under torchrun, it is `main`."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+
+def main(out: str) -> None:
+    """Rank 2 dies in the first attempt; in the next, each rank leaves the sum that all came to."""
+    import torch
+    import torch.distributed as dist
+
+    from ckptlab.ranks import init_from_environment
+
+    init_from_environment()
+    attempt, rank = os.environ["TORCHELASTIC_RESTART_COUNT"], dist.get_rank()
+    total = torch.ones(1)
+    for turn in range(4):
+        dist.all_reduce(total)
+        if (attempt, rank, turn) == ("0", 2, 2):
+            os.kill(os.getpid(), signal.SIGKILL)
+    Path(out, f"attempt-{attempt}-rank-{rank}").write_text(str(int(total)))
+
+
+def end_badly(how: str) -> None:
+    """Rank 1 ends as it is told, the others wait."""
+    rank = int(os.environ["RANK"])
+    if how == "raise" and rank == 1:
+        raise ValueError("bad shard")
+    if how == "exit" and rank == 1:
+        os._exit(3)
+    if how == "die" and rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    signal.pause()
+
+
+def stay(out: str) -> None:
+    """Rank 0 has a loader worker, rank 1 is stopped; nobody ends."""
+    from test_orphans import busy_loader
+
+    from ckptlab.ranks import init_from_environment
+
+    init_from_environment()
+    if os.environ["RANK"] == "1":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    loader = busy_loader()
+    Path(out, "ready").touch()
+    signal.pause()
+    del loader
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,51 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import restart_worker
+
+from ckptlab.errors import RankLost, RankRaised, WorldError
+from ckptlab.ranks import Failure, init_from_environment, run_job
+
+pytestmark = pytest.mark.timeout(90)
+ALL_MET_AGAIN = {f"attempt-1-rank-{rank}": "256" for rank in range(4)}
+
+
+def left_in(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_a_job_meets_again_after_a_rank_died(tmp_path: Path) -> None:
+    failures: list[Failure] = []
+    run_job(restart_worker.main, (str(tmp_path),), num_ranks=4, max_restarts=1, on_failure=failures.append)
+    assert left_in(tmp_path) == ALL_MET_AGAIN
+    assert [str(failure) for failure in failures] == ["attempt 0: rank 2 was killed by SIGKILL; all ranks are started again"]
+
+
+def test_the_same_job_meets_again_under_a_torchrun_that_is_not_ours(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", "--max-restarts", "1"]
+    subprocess.run([*command, restart_worker.__file__, str(tmp_path)], capture_output=True, timeout=80, check=True)
+    assert left_in(tmp_path) == ALL_MET_AGAIN
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "message"),
+    [
+        ("die", RankLost, "attempt 0: rank 1 was killed by SIGKILL; no restart is left"),
+        ("exit", RankLost, "attempt 0: rank 1 exited with code 3; no restart is left"),
+        ("raise", RankRaised, 'attempt 0: rank 1 raised ValueError: bad shard; (.|\n)*raise ValueError\\("bad shard"\\)'),
+    ],
+)
+def test_a_job_without_restarts_left_tells_in_words(how: str, error: type[WorldError], message: str) -> None:
+    failures: list[Failure] = []
+    with pytest.raises(error, match=message):
+        run_job("restart_worker:end_badly", (how,), num_ranks=2, on_failure=failures.append)
+    assert [(failure.attempt, failure.rank, failure.restarts_left) for failure in failures] == [(0, 1, 0)]
+
+
+def test_a_process_that_no_launcher_started_is_told_so() -> None:
+    assert "RANK" not in os.environ
+    with pytest.raises(WorldError, match="start it with torchrun or ckptlab"):
+        init_from_environment()
