@@ -55,7 +55,9 @@ def make_job(
     return TrainState(model=model, optimizer=optimizer, scheduler=scheduler, loader=loader), scheduler
 
 
-def train(run: Path, until: int, workers: int = 0, accumulate: int = 1, every: int | None = 1, kill_at: int | None = None) -> None:
+def train(
+    run: Path, until: int, workers: int = 0, accumulate: int = 1, every: int | None = 1, kill_at: int | None = None
+) -> None:
     """Train up to step `until` in all, resuming what is there; rank 1 is killed in the middle of step `kill_at`."""
     state, scheduler = make_job(workers, accumulate)
     with Checkpointer(run, every=every, keep_last=None) as checkpointer:

@@ -1,5 +1,6 @@
 """Jobs for test_restart.py and test_orphans.py. Run as a script, under torchrun, it is `main`."""
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -32,6 +33,16 @@ def end_badly(how: str) -> None:
         os._exit(3)
     if how == "die" and rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
+    signal.pause()
+
+
+def kill_the_agent(out: str) -> None:
+    """Rank 0 kills the agent when both ranks are there."""
+    Path(out, str(os.getpid())).touch()
+    agent = multiprocessing.parent_process()
+    while os.environ["RANK"] == "0" and agent is not None and agent.pid is not None:
+        if len(os.listdir(out)) == 2:
+            os.kill(agent.pid, signal.SIGKILL)
     signal.pause()
 
 

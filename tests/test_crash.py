@@ -57,8 +57,9 @@ def test_a_rank_killed_after_a_phase_leaves_the_old_step_or_the_new_one(phase: s
             assert expected == 6
         else:
             assert told["lost"] == [victim], told
-            assert told["committed"] is None or expected == 5, "a rank that says 'not committed' must be right"
             assert f"rank {victim}" in told["message"]
+            # The coordinator could commit as soon as it had everybody's outcome: without it nobody else knows.
+            assert told["committed"] is (None if victim == 0 and phase != "plan" else False)
     with World(2) as world:
         assert world.run(load_state, "fsdp", newest.path, expected) == [[], []]
         assert world.run(resume_and_save_again, tmp_path, expected) == [expected] * 2

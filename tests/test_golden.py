@@ -65,9 +65,10 @@ def test_the_golden_step_is_whole_and_loads_bitwise() -> None:
     assert list(verify(step)) == []
     filled, expected = golden_contents(scale=0.0), golden_contents()
     loaded = load(step.path, lambda manifest, state: filled)
-    for found, wanted in ((filled.model, expected.model), (filled.optim, expected.optim), (filled.rank_tensors, expected.rank_tensors)):
-        for name, tensor in wanted.items():
-            assert found[name].reshape(-1).view(torch.uint8).tolist() == tensor.reshape(-1).view(torch.uint8).tolist(), name
+    for part in ("model", "optim", "rank_tensors"):
+        for name, tensor in getattr(expected, part).items():
+            found = getattr(filled, part)[name]
+            assert found.reshape(-1).view(torch.uint8).tolist() == tensor.reshape(-1).view(torch.uint8).tolist(), name
     assert loaded.rank_state == expected.rank_state
     assert {**loaded.state, "lr": None} == {**expected.state, "lr": None}
     assert torch.equal(loaded.state["lr"], expected.state["lr"])

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ckptlab.errors import WorldError
+from ckptlab.ranks import run_job
+
 pytestmark = [pytest.mark.timeout(60), pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 TESTS = Path(__file__).parent
 
@@ -76,9 +79,17 @@ def test_nothing_outlives_a_killed_parent(script: str, num_processes: int, tmp_p
         assert until(lambda: (tmp_path / "ready").exists(), 40)
         assert until(lambda: "T" in {state_and_parent(pid)[0] for pid in descendants(parent.pid)}, 10), "no rank is stopped"
         processes = descendants(parent.pid)
-        assert len(processes) >= num_processes  # forkserver, its resource tracker, (agent,) two ranks, a loader worker
+        assert len(processes) == num_processes  # forkserver, its resource tracker, (agent,) two ranks, a loader worker
     finally:
         parent.send_signal(signal.SIGKILL)
         parent.wait()
     gone = until(lambda: all(state_and_parent(pid)[0] in "XZ" for pid in processes), 3)
     assert gone, [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in processes if state_and_parent(pid)[0] not in "XZ"]
+
+
+def test_the_ranks_of_a_killed_agent_end_while_the_parent_lives(tmp_path: Path) -> None:
+    with pytest.raises(WorldError, match="the elastic agent was killed by SIGKILL"):
+        run_job("restart_worker:kill_the_agent", (str(tmp_path),), num_ranks=2)
+    ranks = [int(path.name) for path in tmp_path.iterdir()]
+    assert len(ranks) == 2
+    assert until(lambda: all(state_and_parent(pid)[0] in "XZ" for pid in ranks), 3)

@@ -14,7 +14,8 @@ from ckptlab.checkpoint import Contents, load, save
 from ckptlab.errors import CkptlabError, CorruptError, LoadError, RankRaised
 from ckptlab.ranks import World
 from ckptlab.resume import Checkpointer, TrainState
-from ckptlab.steps import list_steps
+from ckptlab.steps import list_steps, verify
+from ckptlab.steps.steps import read_step
 
 
 def tree(run: Path) -> dict[str, bytes]:
@@ -231,8 +232,13 @@ def test_a_save_before_the_optimizer_stepped_is_refused_on_all_ranks(tmp_path: P
 
 
 def test_contents_without_ranks_are_saved_and_loaded_in_one_process(tmp_path: Path) -> None:
-    step = save(tmp_path, 1, Contents(model={"w": torch.arange(6.0)}, state={"note": "kept"}))
+    config = tmp_path / "of_the_run.json"
+    config.write_text('{"hidden_size": 6}')
+    contents = Contents(model={"w": torch.arange(6.0)}, state={"note": "kept"}, model_files={"config.json": config})
+    step = save(tmp_path, 1, contents)
     filled = {"w": torch.zeros(6)}
     assert load(step, lambda manifest, state: Contents(model=filled)).state == {"note": "kept"}
     assert torch.equal(filled["w"], torch.arange(6.0))
+    assert (step / "model/config.json").read_text() == '{"hidden_size": 6}'
+    assert list(verify(read_step(step))) == []
     assert not dist.is_initialized()

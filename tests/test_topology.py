@@ -42,6 +42,8 @@ def test_the_same_state_gives_the_same_bytes_from_every_topology(
     step = tmp_path / "step-00000005"
     assert hashes(step) == hashes(reference)
     assert shared_entries(step) == shared_entries(reference)
+    files = json.loads((step / "manifest.json").read_text())["files"]
+    assert sum(not name.startswith(SHARED) for name in files) == 1 + 2 * num_ranks  # state.json, and two a rank
 
 
 def test_safetensors_opens_the_model_files_and_finds_the_live_values(reference: Path) -> None:

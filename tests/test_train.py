@@ -19,7 +19,7 @@ from ckptlab.train.model import GPT
 from ckptlab.train.options import Options
 from ckptlab.train.records import Record, cut_records, open_records, read_records, write_record
 from ckptlab.train.report import find_differences, resumed_from
-from ckptlab.train.text import CONTEXT, read_text
+from ckptlab.train.text import CONTEXT, python_sources, read_text
 from ckptlab.train.windows import Windows
 
 
@@ -53,7 +53,8 @@ def test_pythons_own_source_is_text_enough_and_holds_no_tests() -> None:
     text = read_text()
     assert len(text.data) >= 5_000_000
     assert b"class Thread:" in text.data
-    assert b"from test import support" not in text.data
+    folders = {part for path in python_sources(text.folder) for part in path.relative_to(text.folder).parent.parts}
+    assert not folders & {"site-packages", "test", "tests", "idle_test"}
 
 
 def test_too_little_text_or_no_folder_is_told_with_its_path(tmp_path: Path) -> None:
@@ -106,13 +107,13 @@ def test_the_tied_tensor_stays_one_under_fsdp_and_the_first_loss_is_that_of_chan
 def test_records_are_cut_after_the_resumed_step_for_every_rank_that_ever_was(tmp_path: Path) -> None:
     for rank in range(3):
         with open_records(tmp_path, rank) as file:
-            for step in (1, 2, 3):
+            for step in range(1, 2 + rank):
                 write_record(file, step, [rank, step], 0.1 * step)
-            file.write('{"step": 4, "samp')  # a rank was killed here
+            file.write('{"step": ')  # a rank was killed here
     for rank in range(2):
-        cut_records(tmp_path, 2, rank, 2)
+        cut_records(tmp_path, 1, rank, 2)
     for rank in range(3):
-        assert read_records(tmp_path, rank) == [Record(1, [rank, 1], 0.1), Record(2, [rank, 2], 0.2)]
+        assert read_records(tmp_path, rank) == [Record(1, [rank, 1], 0.1)]
 
 
 def test_a_job_that_lost_a_rank_under_torchrun_ends_as_the_unbroken_one_on_the_elastic_agent(tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ def test_a_finished_run_goes_on_as_though_it_had_been_meant_so(tmp_path: Path) -
 def test_another_text_at_resume_is_refused_once_and_told(tmp_path: Path) -> None:
     job = Options(run=tmp_path / "run", steps=1, text=write_texts(tmp_path / "text"))
     launch(job, ranks=1, max_restarts=0, say=print)
-    (tmp_path / "text" / "b.txt").write_text("changed " * 1000)
+    (tmp_path / "text" / "b.txt").write_text("SECOND " * 1000)
     attempts: list[str] = []
     with pytest.raises(RankRaised, match="fingerprint"):
         launch(replace(job, steps=2), ranks=1, max_restarts=3, say=attempts.append)

@@ -10,7 +10,7 @@ what goes wrong on a rank travels as a value (`Outcome`), and the coordinator an
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -131,15 +131,11 @@ class Group:
             self._send(COORDINATOR, outcome.to_json())
             return _unpack(self._receive(COORDINATOR), outcome)
         answer = _answer(self._gather(outcome.to_json()), decide)
-        unreached = self._answer_all(answer)
-        if unreached and "error" not in answer:
-            raise RanksDisagree(_lost(unreached), lost=unreached)
+        self._answer_all(answer)
         return _unpack(answer, outcome)
 
     def from_coordinator(self, work: Callable[[], Any]) -> Any:
         """Do `work` on the coordinator alone, and return its value, which JSON can carry, on every rank. Every rank calls this.
-
-        A rank that cannot be reached is not the coordinator's failure here: its absence shows at the next `agree`.
 
         Raises:
             RanksDisagree: on every rank alike, when the coordinator failed; on the others also when it is lost.
@@ -164,15 +160,11 @@ class Group:
                     break  # gloo closes every pair of a group that timed out: the ranks after this one are not to blame
         return messages
 
-    def _answer_all(self, answer: dict[str, Any]) -> tuple[int, ...]:
-        """Send `answer` to every other rank and return the ranks that it did not reach. Coordinator only."""
-        unreached = []
+    def _answer_all(self, answer: dict[str, Any]) -> None:
+        """Send `answer` to every other rank. Coordinator only. A rank that died since it spoke will be missed the next time."""
         for rank in range(1, self.world_size):
-            try:
+            with suppress(RanksDisagree):
                 self._send(rank, answer)
-            except RanksDisagree:
-                unreached.append(rank)
-        return tuple(unreached)
 
     def _send(self, rank: int, message: dict[str, Any]) -> None:
         data = torch.frombuffer(bytearray(json.dumps(message).encode()), dtype=torch.uint8)
