@@ -21,17 +21,21 @@ def main(out: str) -> None:
         dist.all_reduce(total)
         if (attempt, rank, turn) == ("0", 2, 2):
             os.kill(os.getpid(), signal.SIGKILL)
+    dist.destroy_process_group()
     Path(out, f"attempt-{attempt}-rank-{rank}").write_text(str(int(total)))
 
 
 def end_badly(how: str) -> None:
-    """Rank 1 ends as it is told, the others wait."""
-    rank = int(os.environ["RANK"])
-    if how == "raise" and rank == 1:
+    """Rank 1 ends, or does not come, as it is told; rank 0 waits for it."""
+    if os.environ["RANK"] == "0" and how == "stay away":
+        from ckptlab.ranks import init_from_environment
+
+        init_from_environment(timeout=1)
+    elif os.environ["RANK"] == "1" and how == "raise":
         raise ValueError("bad shard")
-    if how == "exit" and rank == 1:
+    elif os.environ["RANK"] == "1" and how == "exit":
         os._exit(3)
-    if how == "die" and rank == 1:
+    elif os.environ["RANK"] == "1" and how == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     signal.pause()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from pprint import pformat
 
 import pytest
 import torch
@@ -61,7 +62,7 @@ def make(optimizer: str, schedule: str | None) -> tuple[TrainState, Callable[[],
 
 def outcome(state: TrainState) -> list[object]:
     lrs = [float(group["lr"]) for group in state.optimizer.param_groups]
-    stateful = {name: repr(value.state_dict()) for name, value in state.stateful.items()}
+    stateful = {name: pformat(value.state_dict()) for name, value in state.stateful.items()}
     return [lrs, stateful, *(param.detach().numpy().tobytes() for param in state.model.parameters())]
 
 

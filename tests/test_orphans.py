@@ -73,7 +73,7 @@ def until(condition: Callable[[], bool], seconds: float) -> bool:
 
 @pytest.mark.parametrize(("script", "num_processes"), [(WORLD, 5), (JOB, 6)], ids=["world", "job"])
 def test_nothing_outlives_a_killed_parent(script: str, num_processes: int, tmp_path: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": str(TESTS)}
+    environment = os.environ | {"PYTHONPATH": str(TESTS), "TMPDIR": str(tmp_path)}
     parent = subprocess.Popen([sys.executable, "-c", script, tmp_path], env=environment)
     try:
         assert until(lambda: (tmp_path / "ready").exists(), 40)

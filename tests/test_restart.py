@@ -31,21 +31,22 @@ def test_the_same_job_meets_again_under_a_torchrun_that_is_not_ours(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("how", "error", "message"),
+    ("how", "rank", "error", "message"),
     [
-        ("die", RankLost, "attempt 0: rank 1 was killed by SIGKILL; no restart is left"),
-        ("exit", RankLost, "attempt 0: rank 1 exited with code 3; no restart is left"),
-        ("raise", RankRaised, 'attempt 0: rank 1 raised ValueError: bad shard; (.|\n)*raise ValueError\\("bad shard"\\)'),
+        ("die", 1, RankLost, "attempt 0: rank 1 was killed by SIGKILL; no restart is left"),
+        ("exit", 1, RankLost, "attempt 0: rank 1 exited with code 3; no restart is left"),
+        ("stay away", 0, RankRaised, "raised WorldError: rank 1 did not come to meet rank 0 within 1 s"),
+        ("raise", 1, RankRaised, 'attempt 0: rank 1 raised ValueError: bad shard; (.|\n)*raise ValueError\\("bad shard"\\)'),
     ],
 )
-def test_a_job_without_restarts_left_tells_in_words(how: str, error: type[WorldError], message: str) -> None:
+def test_a_job_without_restarts_left_tells_in_words(how: str, rank: int, error: type[WorldError], message: str) -> None:
     failures: list[Failure] = []
     with pytest.raises(error, match=message):
         run_job("restart_worker:end_badly", (how,), num_ranks=2, on_failure=failures.append)
-    assert [(failure.attempt, failure.rank, failure.restarts_left) for failure in failures] == [(0, 1, 0)]
+    assert [(failure.attempt, failure.rank, failure.restarts_left) for failure in failures] == [(0, rank, 0)]
 
 
 def test_a_process_that_no_launcher_started_is_told_so() -> None:
     assert "RANK" not in os.environ
-    with pytest.raises(WorldError, match="start it with torchrun or ckptlab"):
+    with pytest.raises(WorldError, match="RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE not set; start it with torchrun"):
         init_from_environment()

@@ -21,7 +21,6 @@ from ckptlab.steps.housekeeping import set_aside
 from ckptlab.steps.steps import read_step
 from ckptlab.storage import posix
 
-STEP_FOLDERS = (*names.SECTIONS, "ranks")
 RANK_FILE_ALIGNMENT = 8  # as safetensors pads
 MAX_MODEL_FILE_BYTES = 64 * 2**20  # a config or a tokenizer, not weights
 
@@ -34,7 +33,7 @@ def make_temporary(run: Path, plan: SavePlan) -> Path:
     Raises:
         StepError: the step is saved already.
     """
-    run.mkdir(parents=True, exist_ok=True)
+    posix.make_directory(run)
     path = run / names.step_name(plan.step)
     if posix.exists_directory(path):
         if read_step(path).whole:
@@ -42,10 +41,10 @@ def make_temporary(run: Path, plan: SavePlan) -> Path:
         set_aside(path, "bad")
     temporary = run / names.temporary_name(plan.step, secrets.token_hex(4))
     try:
-        for folder in (temporary, *(temporary / folder for folder in STEP_FOLDERS)):
-            posix.make_directory(folder)
+        posix.make_directory(temporary)
         for files in plan.layout.values():
             for file in files:
+                posix.make_directory((temporary / file.name).parent)
                 posix.reserve(temporary / file.name, file.file_bytes)
     except OSError:
         posix.remove_tree(temporary)
@@ -119,7 +118,7 @@ def write_manifest(writer: StepWriter, plan: SavePlan, contents: Contents, sums:
     ).to_json()
     Manifest.parse(document)  # what no reader would take must not be committed
     posix.write_file(writer.directory / names.MANIFEST, document)
-    for folder in (*(writer.directory / folder for folder in STEP_FOLDERS), writer.directory):
+    for folder in {(writer.directory / name).parent for name in (*sums, names.MANIFEST)}:
         posix.sync_directory(folder)
 
 

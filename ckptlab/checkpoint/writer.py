@@ -31,6 +31,7 @@ class StepWriter:
 
     def write_whole(self, file: str, data: bytes) -> None:
         """Create a file that only this rank writes."""
+        posix.make_directory((self.directory / file).parent)
         posix.create(self.directory / file)
         self.write(file, len(data), 0, data)
 

@@ -3,7 +3,8 @@
 1. A rank gives up its end of the pipe by which the forkserver sees that its owner is gone, so that the owner alone holds it.
 2. The kernel kills the rank when the forkserver ends, even a rank that is stopped (Linux).
 3. A thread ends the rank when its parent ends (on any system; the parent of a job's ranks is the agent).
-4. Processes that the rank forks, such as loader workers, end with it (Linux; elsewhere torch's own check takes up to 5 s).
+4. Processes that the rank forks, such as loader workers, end with the thread that forked them (Linux; elsewhere torch's own
+   check takes up to 5 s).
 """
 
 import ctypes

@@ -8,35 +8,39 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ckptlab.errors import WorldError
+from ckptlab.ranks.verdict import name_ranks
 
 if TYPE_CHECKING:  # the parent imports this module, and does not load torch
     from torch.distributed.distributed_c10d import Store
 
 STORE_FILE = "CKPTLAB_STORE_FILE"  # set by run_job: its ranks meet in a file instead of at a port
+_FROM_LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
 def init_from_environment(timeout: float = 60.0) -> str:
-    """Initialise torch.distributed in a process that `run_job`, torchrun or the like started; return the backend's name.
+    """Initialise torch.distributed in a process that `run_job` or torchrun started; return the backend's name.
 
     NCCL when there is a GPU for each rank of this machine (made the current device), else gloo on the CPU. Every rank calls it.
     The ranks of a restarted job meet again: in the store, which the agent keeps for all attempts, gloo would find the addresses
     of dead processes (pytorch#135712), and so each attempt agrees on a prefix of its own.
 
+    At its end a rank calls `torch.distributed.destroy_process_group()`: a script that exits without it is often aborted
+    (SIGABRT, by gloo's threads), and torchrun starts the finished job again.
+
     Args:
-        timeout: seconds that a collective may take.
+        timeout: seconds that a collective, and the meeting, may take.
 
     Raises:
-        WorldError: no launcher has started this process.
+        WorldError: no launcher has started this process, or other ranks did not come (on rank 0).
     """
-    if "RANK" not in os.environ:
-        raise WorldError("this process is not a rank: RANK is not set; start it with torchrun or ckptlab.ranks.run_job")
+    missing = [name for name in _FROM_LAUNCHER if name not in os.environ]
+    if missing:
+        raise WorldError(f"this process is not a rank: {', '.join(missing)} not set; start it with torchrun or run_job")
     from torch.distributed.distributed_c10d import PrefixStore, init_process_group
     from torch.distributed.rendezvous import rendezvous
 
-    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    local_rank = int(os.environ.get("LOCAL_RANK", rank))
-    local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    rank, world_size, local_rank, local_world_size = (int(os.environ[name]) for name in _FROM_LAUNCHER)
     if local_world_size == world_size:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
     backend = take_device("auto", local_rank, local_world_size)
@@ -79,7 +83,7 @@ def _agree_on_prefix(store: "Store", rank: int, world_size: int, timeout: float)
     missing = list(range(1, world_size))
     while missing := [other for other in missing if not store.check([f"{mine}/{other}"])]:
         if time.monotonic() > deadline:
-            raise WorldError(f"rank 0: ranks {missing} did not come within {timeout:g} s")
+            raise WorldError(f"{name_ranks(missing)} did not come to meet rank 0 within {timeout:g} s")
         for other in missing:
             if store.check([f"hello/{other}"]):
                 store.set(f"welcome/{store.get(f'hello/{other}').decode()}", mine)

@@ -20,6 +20,7 @@ class Seat:
         self.rank = rank
         self.busy = True  # with meeting the others
         self._file = output.file_of(rank, folder)
+        self._file.touch()
         self._printed = 0
         self.connection, theirs = Pipe()
         self.process = forkserver.start("ckptlab.ranks.rank:main", rank, world_size, folder, theirs, timeout, device)

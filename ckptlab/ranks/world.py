@@ -113,7 +113,9 @@ class World:
         try:
             for rank in range(self.num_ranks):
                 self._seats.append(Seat(rank, self.num_ranks, folder, self.timeout, self._device))
-            _raise_unless_all_well(self._seats, collect(self._seats, START_SECONDS), f"within {START_SECONDS:g} s of its start")
+            answers = collect(self._seats, START_SECONDS)
+            self._print_output()
+            _raise_unless_all_well(self._seats, answers, f"within {START_SECONDS:g} s of its start")
         except BaseException:
             self.close()
             raise

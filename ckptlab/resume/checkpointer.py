@@ -18,7 +18,7 @@ from ckptlab.resume.train_state import TrainState
 from ckptlab.steps.events import append_event
 from ckptlab.steps.housekeeping import clean_temporary, set_aside
 from ckptlab.steps.steps import list_steps
-from ckptlab.storage.run_lock import RunLock
+from ckptlab.storage import RunLock, posix
 
 logger = logging.getLogger("ckptlab")
 
@@ -146,6 +146,6 @@ class Checkpointer:
         return self._group
 
     def _take_lock(self) -> None:
-        self.run.mkdir(parents=True, exist_ok=True)
+        posix.make_directory(self.run)
         self._lock = RunLock.take(self.run)
         clean_temporary(self.run)

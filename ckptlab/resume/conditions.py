@@ -36,8 +36,7 @@ def same_ranks(saved: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 
 def promises_lost(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each condition that differs: what it was, what it is, what does not hold any more."""
-    return [
-        f"{name} was {saved.get(name)}, is {now[name]}: {what}"
-        for name, what in WHAT_CHANGES.items()
-        if saved.get(name) != now[name]
-    ]
+    differing = [name for name in WHAT_CHANGES if saved.get(name) != now[name]]
+    if "world_size" in differing and "mesh" in differing:
+        differing.remove("mesh")  # it follows from the other
+    return [f"{name} was {saved.get(name)}, is {now[name]}: {WHAT_CHANGES[name]}" for name in differing]

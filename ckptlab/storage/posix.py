@@ -65,8 +65,8 @@ def read_file(path: Path, at_most: int) -> bytes:
 
 
 def make_directory(path: Path) -> None:
-    """Make one directory, whose parent is there; raise `FileExistsError` when something is here already."""
-    path.mkdir()
+    """Make a directory, and its parents, unless it is here."""
+    path.mkdir(parents=True, exist_ok=True)
 
 
 def create(path: Path) -> None:

@@ -65,7 +65,7 @@ def text_files(folder: Path) -> Iterator[Path]:
 
 
 def regular_files(folder: Path, leave_out: set[str]) -> Iterator[Path]:
-    """Regular files below the folder, in sorted order, without hidden names; links and devices are not followed."""
+    """Regular files, no links, without hidden names: sorted by name, a folder's own files before those of its folders."""
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in leave_out and not name.startswith("."))
         for path in (Path(parent, name) for name in sorted(names) if not name.startswith(".")):
