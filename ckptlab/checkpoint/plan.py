@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.tensors import LocalTensor, describe
 from ckptlab.errors import LoadError
-from ckptlab.format.boxes import byte_runs, copy_runs, whole
+from ckptlab.format.boxes import Box, copy_runs, whole
 from ckptlab.format.dtypes import ITEM_BYTES
 from ckptlab.format.files import FileLayout, lay_out
 from ckptlab.format.header import TensorSpec
@@ -87,22 +87,28 @@ def write_runs(begin: int, local: LocalTensor, rank: int, block_bytes: int) -> I
         block_bytes: the span of one checksum.
     """
     replica, num_replicas = local.replicas.index(rank), len(local.replicas)
-    local_begin = 0
-    for run_begin, length in byte_runs(local.spec.shape, local.box, ITEM_BYTES[local.spec.dtype]):
-        position, end = begin + run_begin, begin + run_begin + length
+    for source, start, length in _runs(whole(local.spec.shape), local):
+        position, end = begin + source, begin + source + length
         while position < end:
             block = position // block_bytes
             cut = min(end, (block + 1) * block_bytes)
             if block % num_replicas == replica:
-                yield position, local_begin, cut - position
-            local_begin += cut - position
+                yield position, start + position - begin - source, cut - position
             position = cut
 
 
 def read_runs(piece: Piece, local: LocalTensor) -> Iterator[tuple[int, int, int]]:
     """Yield what this rank reads of a piece: (position in the file, position in the rank's part, length)."""
-    for source, target, length in copy_runs(piece.box, local.box, ITEM_BYTES[local.spec.dtype]):
-        yield piece.begin + source, target, length
+    for source, start, length in _runs(piece.box, local):
+        yield piece.begin + source, start, length
+
+
+def _runs(box: Box, local: LocalTensor) -> Iterator[tuple[int, int, int]]:
+    """Yield the runs that a box of the tensor and the rank's part share: (position in the box, in the part, length)."""
+    everything = whole(local.data.shape)
+    for part in local.parts:
+        here = Box(part.at, part.box.shape)
+        yield from copy_runs(box.moved(part.shift), everything, ITEM_BYTES[local.spec.dtype], within=here)
 
 
 def match(

@@ -1,16 +1,17 @@
 """The only file that knows what a live tensor is made of: its dtype's name, its box, its replicas, its bytes.
 
-`describe` says which part of a tensor this rank holds and who holds the same part; `TensorBytes` is that part as bytes.
-The box of a `Shard(dim)` follows `torch.chunk`, mesh axis by mesh axis, as DTensor deals its shards out.
+`describe` says which boxes of a tensor this rank holds and who holds the same; `TensorBytes` is its local part as bytes.
 """
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor
+from torch.nn import Buffer, Parameter
 
 from ckptlab.errors import UsageError
 from ckptlab.format.boxes import Box, whole
@@ -38,55 +39,114 @@ DTYPE_NAMES = {
     torch.float8_e5m2fnuz: "F8_E5M2FNUZ",
     torch.float8_e8m0fnu: "F8_E8M0",
 }
+PLACEMENTS = ("Replicate", "Shard", "_StridedShard")  # the last has no public name
 DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A box of a tensor, and where in a rank's local part of the tensor it stands."""
+
+    box: Box
+    at: tuple[int, ...]
+
+    @property
+    def shift(self) -> tuple[int, ...]:
+        """What to add to a place in the tensor to get the place in the local part."""
+        return tuple(at - offset for at, offset in zip(self.at, self.box.offset, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
 class LocalTensor:
-    """The part of a tensor that this rank holds.
+    """What a rank holds of a tensor.
 
     Attributes:
         spec: dtype and global shape.
-        box: where this rank's part lies; it has no elements where there are more ranks than rows.
-        replicas: the ranks that hold the same box, ascending; this rank is one of them.
-        data: the part itself, of any device and stride.
+        parts: the boxes that the rank holds: one; none where there are more ranks than rows; several under tensor parallel x
+            FSDP2, whose local part is their concatenation.
+        replicas: the ranks that hold the same boxes, ascending; this rank is one of them.
+        data: the local part itself, of any device and stride.
     """
 
     spec: TensorSpec
-    box: Box
+    parts: tuple[Part, ...]
     replicas: tuple[int, ...]
     data: Tensor
 
 
 def describe(name: str, tensor: Tensor, rank: int, world_size: int) -> LocalTensor:
-    """Return the part of `tensor` that this rank holds. Every rank calls it for itself; nothing is communicated.
+    """Return what this rank holds of `tensor`. Every rank calls it for itself; nothing is communicated.
 
     Raises:
-        UsageError: the tensor is of a kind that cannot be saved: a placement other than `Shard` and `Replicate`, a sparse
-            or quantised layout, a dtype that safetensors does not have.
+        UsageError: the tensor is of a kind that cannot be saved: a sum still to be taken (`Partial`), a subclass of Tensor, a
+            sparse or quantised layout, a dtype that safetensors does not have.
     """
+    if type(tensor) not in (Tensor, Parameter, Buffer, DTensor):
+        raise UsageError(f"rank {rank}: {name!r} is a {type(tensor).__name__}: what it needs to come back is not known here")
     if tensor.dtype not in DTYPE_NAMES or tensor.layout is not torch.strided:
         raise UsageError(f"rank {rank}: {name!r} is {tensor.dtype}, {tensor.layout}: the format has no such tensors")
     spec = TensorSpec(DTYPE_NAMES[tensor.dtype], tuple(tensor.shape))
     if not isinstance(tensor, DTensor):
-        return LocalTensor(spec, whole(spec.shape), tuple(range(world_size)), tensor.detach())
+        everything = Part(whole(spec.shape), (0,) * tensor.ndim)
+        return LocalTensor(spec, (everything,), tuple(range(world_size)), tensor.detach())
     for placement in tensor.placements:
-        if type(placement) not in (Shard, Replicate):
-            raise UsageError(f"rank {rank}: {name!r} is placed as {placement}: only Shard and Replicate can be saved")
+        if type(placement).__name__ not in PLACEMENTS:
+            raise UsageError(f"rank {rank}: {name!r} is placed as {placement}: only {', '.join(PLACEMENTS)} can be saved")
     with torch.no_grad():
-        return LocalTensor(spec, _box(tensor), _replicas(tensor), tensor.to_local().detach())
+        return LocalTensor(spec, _parts(tensor), _replicas(tensor), tensor.to_local().detach())
 
 
-def _box(tensor: DTensor) -> Box:
+def _parts(tensor: DTensor) -> tuple[Part, ...]:
+    """Return the boxes of this rank's local part, dealt out mesh axis by mesh axis as DTensor does it."""
     coordinate = tensor.device_mesh.get_coordinate()
-    offset, shape = [0] * tensor.ndim, list(tensor.shape)
+    assert coordinate is not None
+    spans = [[(0, size)] for size in tensor.shape]  # dim by dim: which places of the tensor, in local order
     for axis, placement in enumerate(tensor.placements):
-        if isinstance(placement, Shard) and coordinate is not None:
-            dim, num_ranks, index = placement.dim % tensor.ndim, tensor.device_mesh.size(axis), coordinate[axis]
-            longest = -(-shape[dim] // num_ranks)
-            begin = min(index * longest, shape[dim])
-            offset[dim], shape[dim] = offset[dim] + begin, min(longest, shape[dim] - begin)
-    return Box(tuple(offset), tuple(shape))
+        if not placement.is_replicate():
+            dim: int = placement.dim % tensor.ndim  # type: ignore[attr-defined]  # Shard and _StridedShard have it
+            split = getattr(placement, "split_factor", 1)
+            spans[dim] = _deal(spans[dim], split, tensor.device_mesh.size(axis), coordinate[axis])
+    by_dim = [_with_local_begins(dim_spans) for dim_spans in spans]
+    return tuple(
+        Part(Box(tuple(s[0] for s in chosen), tuple(s[1] for s in chosen)), tuple(s[2] for s in chosen))
+        for chosen in itertools.product(*by_dim)
+    )
+
+
+def _deal(spans: list[tuple[int, int]], split: int, num_ranks: int, index: int) -> list[tuple[int, int]]:
+    """Return what rank `index` gets of the spans: each of `split` equal lengths is cut by `torch.chunk` on its own.
+
+    `Shard` has `split` 1. `_StridedShard`, which FSDP2 puts over a tensor-parallel axis that comes later, has its size.
+    """
+    length = sum(size for _, size in spans)
+    dealt = []
+    for begin, end in _chunks(0, length, split):
+        own = _chunks(begin, end, num_ranks)
+        if index < len(own):
+            dealt += _cut(spans, *own[index])
+    return dealt
+
+
+def _chunks(begin: int, end: int, count: int) -> list[tuple[int, int]]:
+    """Return the (begin, end) of each piece of `torch.chunk`: equally long but for the last, and fewer where there is less."""
+    longest = max(-(-(end - begin) // count), 1)
+    return [(at, min(at + longest, end)) for at in range(begin, end, longest)]
+
+
+def _cut(spans: list[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:
+    """Return the spans between two positions in their concatenation."""
+    cut, passed = [], 0
+    for at, size in spans:
+        first, last = max(begin - passed, 0), min(end - passed, size)
+        if first < last:
+            cut.append((at + first, last - first))
+        passed += size
+    return cut
+
+
+def _with_local_begins(spans: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    begins = itertools.accumulate((size for _, size in spans), initial=0)
+    return [(at, size, begin) for (at, size), begin in zip(spans, begins, strict=False)]
 
 
 def _replicas(tensor: DTensor) -> tuple[int, ...]:

@@ -32,6 +32,10 @@ class Box:
         """Give the offset behind the last element, in each dim."""
         return tuple(map(add, self.offset, self.shape))
 
+    def moved(self, by: Sequence[int]) -> "Box":
+        """Give the box of the same shape that stands `by` farther in each dim."""
+        return Box(tuple(at + step for at, step in zip(self.offset, by, strict=True)), self.shape)
+
     def intersect(self, other: "Box") -> "Box | None":
         """Give what both boxes hold, or `None` when they share no element."""
         offset = tuple(map(max, self.offset, other.offset))
@@ -44,8 +48,8 @@ def whole(shape: Sequence[int]) -> Box:
     return Box((0,) * len(shape), tuple(shape))
 
 
-def copy_runs(source: Box, target: Box, item_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Say how to copy what two boxes of one tensor share, in the fewest runs of bytes.
+def copy_runs(source: Box, target: Box, item_bytes: int, within: Box | None = None) -> Iterator[tuple[int, int, int]]:
+    """Say how to copy what two boxes of one tensor share, in the fewest runs of bytes; only what lies `within`, if given.
 
     Returns:
         (begin in the source's own bytes, begin in the target's own bytes, length) of each run, in rising order.
@@ -56,6 +60,8 @@ def copy_runs(source: Box, target: Box, item_bytes: int) -> Iterator[tuple[int, 
     [(15, 0, 3), (21, 3, 3)]
     """
     shared = source.intersect(target)
+    if shared is not None and within is not None:
+        shared = shared.intersect(within)
     if shared is None:
         return iter(())
     loops = max(len(shared.shape) - 1, 0)  # the leading dims to loop over: a run takes in all dims after them
