@@ -111,7 +111,7 @@ def save_what_differs(run: Path, what: str) -> list[str]:
         if what == "replica":
             state.optimizer.state[state.model.few.bias]["step"] += 1
         elif what == "tensor":
-            state.model.register_buffer("only_here", torch.zeros(2))
+            state.model.register_buffer("count", torch.zeros(2))
         elif what == "state":
             state.optimizer.param_groups[0]["lr"] = 0.5
         elif what == "step":
@@ -129,7 +129,7 @@ def save_what_differs(run: Path, what: str) -> list[str]:
     ("what", "kind", "words"),
     [
         ("replica", ReplicaMismatch, "step::few.bias"),
-        ("tensor", SaveError, "only_here"),
+        ("tensor", SaveError, "model count"),
         ("state", SaveError, "optimizer"),
         ("step", SaveError, "step"),
         ("dtype", SaveError, "complex128"),

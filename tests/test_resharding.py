@@ -7,7 +7,7 @@ from states import TOPOLOGIES, load_state, save_state
 
 from ckptlab.ranks import World
 
-PAIRS = [(source, target) for source, target in zip(TOPOLOGIES, TOPOLOGIES[5:] + TOPOLOGIES[:5], strict=True)]
+PAIRS = [(source, target) for source, target in zip(TOPOLOGIES, TOPOLOGIES[6:] + TOPOLOGIES[:6], strict=True)]
 PAIRS += [(("fsdp", 4), ("fsdp", n)) for n in (1, 2, 3, 8)] + [(("fsdp", n), ("fsdp", 4)) for n in (2, 3, 8)]
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from jobs import Noisy, make_job, train
-from states import full_bytes
+from states import local_bytes
 
 from ckptlab.checkpoint import Contents, load, save
 from ckptlab.errors import CkptlabError, CorruptError, LoadError, RankRaised
@@ -35,12 +35,12 @@ def resume_something_else(run: Path, what: str) -> tuple[str, str, bool]:
         state.optimizer.param_groups.append({**first, "params": [first["params"].pop()]})
     if what == "schedule":
         state = TrainState(model=state.model, optimizer=state.optimizer, loader=state.loader)
-    before = full_bytes(dict(state.contents().model))
+    before = local_bytes(state.contents().model)
     try:
         with Checkpointer(run) as checkpointer:
             checkpointer.resume(state)
     except CkptlabError as error:
-        unchanged = before == full_bytes(dict(state.contents().model)) and state.step == 0 and not state.optimizer.state
+        unchanged = before == local_bytes(state.contents().model) and state.step == 0 and not state.optimizer.state
         return type(error).__name__, str(error), unchanged
     return "", "", False
 
@@ -138,11 +138,11 @@ def test_when_every_step_is_damaged_the_error_says_so_and_that_the_state_may_hav
 
 def load_damaged(step: Path) -> tuple[str, str, bool, bool]:
     state, _ = make_job()
-    before = full_bytes(dict(state.contents().model))
+    before = local_bytes(state.contents().model)
     try:
         load(step, state.wanted)
     except CorruptError as error:
-        return type(error).__name__, str(error), error.state_changed, before == full_bytes(dict(state.contents().model))
+        return type(error).__name__, str(error), error.state_changed, before == local_bytes(state.contents().model)
     return "", "", False, False
 
 

@@ -1,13 +1,14 @@
 """Do all ranks mean the same step? Pure: what each rank puts forward, and what the coordinator reads from it.
 
 First every rank sends digests only (`propose`), so that planning costs a rank what its own tensors cost. Where digests differ,
-`subjects_of_dispute` names the subjects, the ranks send these in detail (`details`), and `refuse` says in words who differs.
+`subject_of_dispute` names one, the ranks send it in detail (`detail`), and `settle` unites what they say or refuses in words.
 """
 
 import hashlib
 import json
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from dataclasses import replace
+from typing import Any
 
 from isal import isal_zlib
 
@@ -16,59 +17,116 @@ from ckptlab.checkpoint.plan import SavePlan, Tensors
 from ckptlab.checkpoint.tensors import LocalTensor, TensorBytes, to_exact
 from ckptlab.errors import ReplicaMismatch, SaveError
 from ckptlab.format.exact import encode
+from ckptlab.format.header import TensorSpec
 
 CHUNK_BYTES = 4 * 1024 * 1024
 
 
 def propose(plan: SavePlan, contents: Contents) -> dict[str, Any]:
-    """Return this rank's digests: of the tensors' descriptions, of the common state, of each set of replicas."""
+    """Return this rank's digests: of what must or may be the same on all ranks, and of each set of replicas."""
     plain = {subject: _digest(tell(plan, contents)) for subject, tell in PLAIN_SUBJECTS.items()}
-    return {**plain, "replicas": _replica_sums(plan.tensors)}
+    must_ask = not plan.is_united and any(not local.replicas for _, local in _own(plan))
+    return {**plain, "must_ask": must_ask, "replicas": _replica_sums(plan.tensors)}
 
 
-def subjects_of_dispute(proposals: list[dict[str, Any]]) -> list[str]:
-    """Return the subjects on which the ranks differ: of `PLAIN_SUBJECTS`, or `replicas`."""
-    if plain := [subject for subject in PLAIN_SUBJECTS if any(p[subject] != proposals[0][subject] for p in proposals)]:
-        return plain  # which replicas belong together is known only when the tensors are the same
-    return ["replicas"] if _differing_sets(proposals) else []
+def subject_of_dispute(proposals: list[dict[str, Any]]) -> str | None:
+    """Return the first subject on which the ranks differ: one of `PLAIN_SUBJECTS`, or `replicas`."""
+    plain = [subject for subject in PLAIN_SUBJECTS if any(p[subject] != proposals[0][subject] for p in proposals)]
+    if not plain and any(proposal["must_ask"] for proposal in proposals):
+        return "tensors"
+    if plain:
+        return plain[0]  # which replicas belong together is known only when the tensors are the same
+    return "replicas" if _differing_sets(proposals) else None
 
 
-def details(subjects: list[str], plan: SavePlan, contents: Contents) -> dict[str, Any]:
-    """Return what this rank has to say on each subject: name to description, state, or checksum of the replica."""
-    replicas = {"replicas": lambda *_: {name: [_set_name(local), _sum(local)] for name, local in _replicated(plan.tensors)}}
-    known = PLAIN_SUBJECTS | replicas
-    return {subject: known[subject](plan, contents) for subject in subjects}
+def detail(subject: str, plan: SavePlan, contents: Contents) -> dict[str, Any]:
+    """Return what this rank has to say on a subject: by name a description, a state, or the checksum of a replica."""
+    if subject == "tensors":
+        return {name: [_spec(local.spec), local.boxes] for name, local in _own(plan)}
+    if subject == "replicas":
+        return {name: [_set_name(local), _sum(local), name in contents.buffers] for name, local in _replicated(plan.tensors)}
+    return PLAIN_SUBJECTS[subject](plan, contents)
 
 
-def refuse(subjects: list[str], everybody: list[dict[str, Any]]) -> NoReturn:
-    """Raise the error that names the first difference in the ranks' `details`.
+def settle(subject: str, told: list[dict[str, Any]]) -> Any:
+    """Return what the ranks' details come to, if they can be united. Names may be held by some ranks only, buffers may differ.
 
     Raises:
-        ReplicaMismatch: copies of a tensor differ.
+        ReplicaMismatch: copies of a parameter or of an optimizer's state differ.
         SaveError: anything else differs.
     """
-    subject = subjects[0]
-    told = [detail[subject] for detail in everybody]
     if subject == "replicas":
-        _refuse_replicas(told)
-    for rank, other in enumerate(told):
-        for name in sorted(told[0].keys() | other.keys()):
-            first, found = told[0].get(name, "nothing"), other.get(name, "nothing")
-            if first != found:
-                raise SaveError(f"{subject}: {name!r} is {found} on rank {rank} and {first} on rank 0; it must be the same")
-    raise SaveError(f"{subject}: the ranks differed and then did not; something changes them while they are saved")
+        return _buffers_to_keep_apart(told)
+    all_names = sorted(set().union(*told))
+    if subject == "aliases":
+        return {name: _the_same(subject, name, told) for name in all_names}
+    if subject == "tensors":
+        specs = [{name: spec for name, (spec, _) in named.items()} for named in told]
+        return {name: [_the_same(subject, name, specs), _holders(name, told)] for name in all_names}
+    for name in all_names:
+        _the_same(subject, name, [{name: "nothing", **named} for named in told])
+    raise _unstable(subject)
 
 
-def _refuse_replicas(told: list[dict[str, Any]]) -> None:
-    first: dict[tuple[str, str], tuple[int, int]] = {}
+def settled(plan: SavePlan, subject: str, answer: Any) -> SavePlan:
+    """Return the plan by which every rank goes on."""
+    if subject == "replicas":
+        return plan.keeping_apart(answer)
+    if subject == "aliases":
+        return replace(plan, aliases=answer)
+    specs: dict[str, dict[str, TensorSpec]] = {section: {} for section in plan.specs}
+    replicas: dict[str, dict[str, list[int]]] = {section: {} for section in plan.specs}
+    own = dict(_own(plan))
+    for name, ((dtype, shape), holders) in answer.items():
+        section, _, fqn = name.partition(" ")
+        specs[section][fqn] = TensorSpec(dtype, tuple(shape))
+        if name in own:
+            replicas[section][fqn] = holders[json.dumps(own[name].boxes)]
+    return plan.united(specs, replicas)
+
+
+def _the_same(subject: str, name: str, told: list[dict[str, Any]]) -> Any:
+    """Return what all ranks that know a name say of it."""
+    by_rank = {rank: named[name] for rank, named in enumerate(told) if name in named}
+    first = min(by_rank)
+    for rank, found in by_rank.items():
+        if found != by_rank[first]:
+            raise SaveError(
+                f"{subject}: {name!r} is {found} on rank {rank} and {by_rank[first]} on rank {first}; must be the same"
+            )
+    return by_rank[first]
+
+
+def _holders(name: str, told: list[dict[str, Any]]) -> dict[str, list[int]]:
+    """Return which ranks hold which boxes of a tensor."""
+    holders: dict[str, list[int]] = {}
     for rank, named in enumerate(told):
-        for name, (members, checksum) in named.items():
+        if name in named:
+            holders.setdefault(json.dumps(named[name][1]), []).append(rank)
+    return holders
+
+
+def _buffers_to_keep_apart(told: list[dict[str, Any]]) -> list[str]:
+    first: dict[tuple[str, str], tuple[int, int]] = {}
+    differing = set()
+    for rank, named in enumerate(told):
+        for name, (members, checksum, is_buffer) in named.items():
             other, expected = first.setdefault((name, members), (rank, checksum))
-            if checksum != expected:
+            if checksum == expected:
+                continue
+            if not is_buffer:
                 raise ReplicaMismatch(
                     f"{name!r} differs between rank {other} (crc32 {expected:08x}) and rank {rank} (crc32 {checksum:08x}), "
                     f"which should hold equal copies; find where the ranks drifted apart, or load a step from before"
                 )
+            differing.add(name)
+    if not differing:
+        raise _unstable("replicas")
+    return sorted(differing)
+
+
+def _unstable(subject: str) -> SaveError:
+    return SaveError(f"{subject}: the ranks differed and then did not; something changes them while they are saved")
 
 
 def _differing_sets(proposals: list[dict[str, Any]]) -> bool:
@@ -80,25 +138,30 @@ def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def _descriptions(tensors: Tensors) -> dict[str, Any]:
-    return {
-        f"{section} {name}": [local.spec.dtype, list(local.spec.shape)]
-        for section, named in tensors.items()
-        for name, local in named.items()
-    }
+def _descriptions(plan: SavePlan) -> dict[str, Any]:
+    return {f"{section} {name}": _spec(spec) for section, named in plan.specs.items() for name, spec in named.items()}
+
+
+def _own(plan: SavePlan) -> Iterable[tuple[str, LocalTensor]]:
+    for section, named in plan.tensors.items():
+        yield from ((f"{section} {name}", local) for name, local in named.items())
+
+
+def _spec(spec: TensorSpec) -> list[Any]:
+    return [spec.dtype, list(spec.shape)]
 
 
 PLAIN_SUBJECTS: dict[str, Callable[[SavePlan, Contents], dict[str, Any]]] = {
     "step": lambda plan, contents: {"step": plan.step},
-    "tensors": lambda plan, contents: _descriptions(plan.tensors),
-    "aliases": lambda plan, contents: dict(contents.aliases),
+    "tensors": lambda plan, contents: _descriptions(plan),
+    "aliases": lambda plan, contents: dict(plan.aliases),
     "state": lambda plan, contents: {k: encode(to_exact(v)).decode() for k, v in contents.state.items()},
 }
 
 
 def _replicated(tensors: Tensors) -> Iterable[tuple[str, LocalTensor]]:
-    for section, named in tensors.items():
-        yield from ((f"{section} {name}", local) for name, local in named.items() if len(local.replicas) > 1)
+    for named in tensors.values():
+        yield from ((name, local) for name, local in named.items() if len(local.replicas) > 1)
 
 
 def _set_name(local: LocalTensor) -> str:

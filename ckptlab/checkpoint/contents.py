@@ -22,6 +22,7 @@ class Contents:
         rank_tensors: what belongs to this rank alone, read again only by the same rank of an equally large world.
         rank_state: the same for plain values.
         model_files: file name to a file that is copied into `model/`, such as `config.json`.
+        buffers: names in `model` of which ranks may hold different values, as BatchNorm does; each rank then keeps its own.
         exact_if: the conditions under which a resumed run is bitwise the same; recorded in the manifest.
     """
 
@@ -32,4 +33,5 @@ class Contents:
     rank_tensors: Mapping[str, Tensor] = field(default_factory=dict)
     rank_state: Mapping[str, Any] = field(default_factory=dict)
     model_files: Mapping[str, Path] = field(default_factory=dict)
+    buffers: frozenset[str] = frozenset()
     exact_if: Mapping[str, Any] = field(default_factory=dict)

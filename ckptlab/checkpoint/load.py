@@ -16,13 +16,13 @@ from typing import Any
 
 from ckptlab.checkpoint.collectives import Group, RanksDisagree, attempt
 from ckptlab.checkpoint.contents import Contents
-from ckptlab.checkpoint.plan import Read, describe_all, match, read_runs
+from ckptlab.checkpoint.plan import Read, describe_all, match, read_runs, refuse_load, unwanted
 from ckptlab.checkpoint.reader import StepReader
 from ckptlab.checkpoint.tensors import TensorBytes, describe, from_exact
 from ckptlab.errors import CorruptError, LoadError, ResumeError, StepError
 from ckptlab.format import names
 from ckptlab.format.exact import decode
-from ckptlab.format.manifest import Manifest
+from ckptlab.format.manifest import Manifest, TensorRecord
 from ckptlab.steps.reading import rank_tensors
 from ckptlab.steps.steps import read_step
 
@@ -68,7 +68,7 @@ def load(step: Path, wanted: Wanted, *, verify_first: bool = True, group: Group 
         loading = _Loading(Path(step), wanted, ranks)
         try:
             ranks.agree(attempt(loading.open), _refuse_different_steps)
-            ranks.agree(attempt(loading.plan))
+            ranks.agree(attempt(loading.plan), _refuse_what_nobody_wants)
             if verify_first:
                 ranks.agree(attempt(loading.verify))
             loading.state_changed = True
@@ -100,14 +100,17 @@ class _Loading:
         self._state = self._read_state(names.STATE)
         return hashlib.sha256(self._manifest.to_json()).hexdigest()
 
-    def plan(self) -> None:
-        """Find the pieces of everything that is wanted."""
+    def plan(self) -> dict[str, list[str]]:
+        """Find the pieces of everything that is wanted; return the names that this rank does not want, by section."""
         contents = self._contents = self._wanted(self._manifest, self._state)
         tensors = describe_all(contents, self._group.rank, self._group.world_size)
+        own = self._plan_own(contents) if contents.rank_tensors else {}
+        unwanted_names = {}
         for section, wanted in tensors.items():
-            self._reads += match(section, wanted, self._manifest.tensors[section], self._manifest.aliases)
-        if contents.rank_tensors:
-            self._plan_own(contents)
+            held = self._manifest.tensors[section]
+            unwanted_names[section] = unwanted(wanted, held, self._manifest.aliases)
+            self._reads += match(section, wanted, {**held, **own} if section == "model" else held, self._manifest.aliases)
+        return unwanted_names
 
     def verify(self) -> None:
         """Read every wanted block and compare its sum."""
@@ -121,16 +124,21 @@ class _Loading:
         """Return what this load gave."""
         return Loaded(manifest=self._manifest, contents=self._contents, state=self._state, rank_state=self._rank_state)
 
-    def _plan_own(self, contents: Contents) -> None:
+    def _plan_own(self, contents: Contents) -> dict[str, TensorRecord]:
+        """Find the pieces of what belongs to this rank; return those of buffers of which it kept its own values, by name."""
         rank = self._group.rank
         files = names.rank_tensors_file(rank), names.rank_state_file(rank)
         if not set(files) <= self._manifest.files.keys():
             raise LoadError(
                 f"the step has no {' and '.join(files)}; it was saved by {self._manifest.saved_by['world_size']} ranks"
             )
+        held = rank_tensors(self._path, files[0])
+        buffers = {name.removeprefix(names.BUFFER): held.pop(name) for name in list(held) if name.startswith(names.BUFFER)}
         wanted = {name: describe(name, tensor, 0, 1) for name, tensor in contents.rank_tensors.items()}
-        self._reads += match("ranks", wanted, rank_tensors(self._path, files[0]), {})
+        refuse_load("ranks", [f"{name!r} is in the step and not wanted" for name in unwanted(wanted, held, {})])
+        self._reads += match("ranks", wanted, held, {})
         self._rank_state = self._read_state(files[1])
+        return buffers
 
     def _read_state(self, file: str) -> State:
         with StepReader(self._path, self._manifest) as reader:
@@ -154,3 +162,9 @@ def _refuse_different_steps(digests: list[str]) -> None:
     for rank, digest in enumerate(digests):
         if digest != digests[0]:
             raise LoadError(f"rank {rank} reads another manifest than rank 0: all ranks must share the storage")
+
+
+def _refuse_what_nobody_wants(unwanted_names: list[dict[str, list[str]]]) -> None:
+    for section, names_of_first in unwanted_names[0].items():
+        nobody = set(names_of_first).intersection(*(by_section[section] for by_section in unwanted_names[1:]))
+        refuse_load(section, [f"{name!r} is in the step and not wanted" for name in sorted(nobody)])

@@ -5,8 +5,9 @@ each can write its own boxes into the final files (`plan_save`, `write_runs`). A
 that a manifest knows to the box that a rank wants (`read_runs`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.tensors import LocalTensor, describe
@@ -19,6 +20,9 @@ from ckptlab.format.manifest import Piece, TensorRecord
 
 Tensors = Mapping[str, Mapping[str, LocalTensor]]
 """Section (`model`, `optim`) to name to this rank's part of the tensor."""
+
+Layout = Mapping[str, Sequence[FileLayout]]
+"""Section to the files that all ranks share."""
 
 Read = tuple[LocalTensor, TensorRecord]
 """What a rank wants of a tensor, and where the step has it."""
@@ -33,45 +37,73 @@ def describe_all(contents: Contents, rank: int, world_size: int) -> dict[str, di
     }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SavePlan:
     """What a rank saves, and into which files.
 
     Attributes:
         step: the step's number.
-        tensors: this rank's part of every tensor, by section and name.
+        tensors: this rank's part of every tensor that it holds, by section and name.
+        specs: dtype and global shape of every tensor of the step, by section and name: the same on every rank.
+        aliases: further names of tied tensors: the same on every rank.
         layout: the files that all ranks share, by section: the same on every rank.
+        is_united: whether the ranks have told each other who holds what; needed where not all hold the same names.
+        kept_apart: buffers of the model that differ between ranks; each rank also keeps its own.
     """
 
     step: int
     tensors: Tensors
-    layout: Mapping[str, Sequence[FileLayout]]
+    specs: Mapping[str, Mapping[str, TensorSpec]]
+    aliases: Mapping[str, str]
+    layout: Layout
+    is_united: bool = False
+    kept_apart: frozenset[str] = frozenset()
 
-    def specs(self, section: str) -> dict[str, TensorSpec]:
-        """Return dtype and global shape of every tensor of a section."""
-        return {name: local.spec for name, local in self.tensors[section].items()}
+    def united(
+        self, specs: Mapping[str, Mapping[str, TensorSpec]], replicas: Mapping[str, Mapping[str, Sequence[int]]]
+    ) -> Self:
+        """Return the plan for a step of which all names are known, and of this rank's own names the replicas."""
+        tensors = {
+            section: {name: replace(local, replicas=tuple(replicas[section][name])) for name, local in named.items()}
+            for section, named in self.tensors.items()
+        }
+        return replace(self, tensors=tensors, specs=specs, layout=_lay_out_all(specs), is_united=True)
 
-    def positions(self) -> Iterator[tuple[str, str, FileLayout, int]]:
-        """Yield every tensor in the order of the files: section, name, file, and where in the file the tensor begins."""
-        for section, files in self.layout.items():
-            for file in files:
-                for name, begin in file.begins.items():
-                    yield section, name, file, begin
-
-    def records(self) -> dict[str, dict[str, TensorRecord]]:
-        """Return what the manifest says of every tensor: one piece each, the whole."""
-        records: dict[str, dict[str, TensorRecord]] = {section: {} for section in self.layout}
-        for section, name, file, begin in self.positions():
-            spec = self.tensors[section][name].spec
-            records[section][name] = TensorRecord(spec, (Piece(file.name, begin, whole(spec.shape)),))
-        return records
+    def keeping_apart(self, names: Collection[str]) -> Self:
+        """Return the plan in which the first replica writes these buffers into `model/`, and every rank keeps its own."""
+        model = {
+            name: replace(local, replicas=local.replicas[:1]) if name in names else local
+            for name, local in self.tensors["model"].items()
+        }
+        return replace(self, tensors={**self.tensors, "model": model}, kept_apart=frozenset(names))
 
 
 def plan_save(step: int, contents: Contents, rank: int, world_size: int) -> SavePlan:
-    """Describe this rank's part of everything, and lay the files out."""
+    """Describe this rank's part of everything, as if every rank held the same names."""
     tensors = describe_all(contents, rank, world_size)
     specs = {section: {name: local.spec for name, local in named.items()} for section, named in tensors.items()}
-    return SavePlan(step, tensors, {section: lay_out(section, named) for section, named in specs.items()})
+    return SavePlan(step=step, tensors=tensors, specs=specs, aliases=contents.aliases, layout=_lay_out_all(specs))
+
+
+def _lay_out_all(specs: Mapping[str, Mapping[str, TensorSpec]]) -> Layout:
+    return {section: lay_out(section, named) for section, named in specs.items()}
+
+
+def positions(layout: Layout) -> Iterator[tuple[str, str, FileLayout, int]]:
+    """Yield every tensor in the order of the files: section, name, file, and where in the file the tensor begins."""
+    for section, files in layout.items():
+        for file in files:
+            for name, begin in file.begins.items():
+                yield section, name, file, begin
+
+
+def records(plan: SavePlan) -> dict[str, dict[str, TensorRecord]]:
+    """Return what the manifest says of every tensor: one piece each, the whole."""
+    found: dict[str, dict[str, TensorRecord]] = {section: {} for section in plan.specs}
+    for section, name, file, begin in positions(plan.layout):
+        spec = plan.specs[section][name]
+        found[section][name] = TensorRecord(spec, (Piece(file.name, begin, whole(spec.shape)),))
+    return found
 
 
 def write_runs(begin: int, local: LocalTensor, rank: int, block_bytes: int) -> Iterator[tuple[int, int, int]]:
@@ -83,9 +115,11 @@ def write_runs(begin: int, local: LocalTensor, rank: int, block_bytes: int) -> I
     Args:
         begin: where the tensor begins in its file, in bytes.
         local: the rank's part.
-        rank: one of `local.replicas`.
+        rank: who writes.
         block_bytes: the span of one checksum.
     """
+    if rank not in local.replicas:
+        return  # another rank's copy is the one that is written
     replica, num_replicas = local.replicas.index(rank), len(local.replicas)
     for source, start, length in _runs(whole(local.spec.shape), local):
         position, end = begin + source, begin + source + length
@@ -119,18 +153,26 @@ def match(
     A wanted name that the step has as an alias is read from the tensor that it is tied to.
 
     Raises:
-        LoadError: a name is wanted and not held, or held and not wanted, or a dtype or shape differs. Names the first few.
+        LoadError: a name is wanted and not held, or a dtype or shape differs. Names the first few.
     """
     reads = {name: (local, held[aliases.get(name, name)]) for name, local in wanted.items() if aliases.get(name, name) in held}
     wrong = [f"{name!r} is not in the step" for name in sorted(wanted.keys() - reads.keys())]
-    used = {aliases.get(name, name) for name in reads}
-    wrong += [f"{name!r} is in the step and not wanted" for name in sorted(held.keys() - used)]
     wrong += [
         f"{name!r} is {record.spec} in the step, wanted {local.spec}"
         for name, (local, record) in sorted(reads.items())
         if record.spec != local.spec
     ]
+    refuse_load(section, wrong)
+    return sorted(reads.values(), key=lambda read: [(piece.file, piece.begin) for piece in read[1].pieces])
+
+
+def unwanted(wanted: Mapping[str, LocalTensor], held: Mapping[str, TensorRecord], aliases: Mapping[str, str]) -> list[str]:
+    """Return the names that the step has and this rank does not want, sorted."""
+    return sorted(held.keys() - {aliases.get(name, name) for name in wanted})
+
+
+def refuse_load(section: str, wrong: Sequence[str]) -> None:
+    """Raise a `LoadError` that says the first few of what is wrong, if anything is."""
     if wrong:
         more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise LoadError(f"{section}: {'; '.join(wrong[:3])}{more}. Was the step saved by another model?")
-    return sorted(reads.values(), key=lambda read: [(piece.file, piece.begin) for piece in read[1].pieces])

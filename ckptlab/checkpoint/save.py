@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ckptlab.checkpoint import step_files
-from ckptlab.checkpoint.agreement import details, propose, refuse, subjects_of_dispute
-from ckptlab.checkpoint.collectives import COORDINATOR, Group, RanksDisagree, attempt
+from ckptlab.checkpoint.agreement import detail, propose, settle, settled, subject_of_dispute
+from ckptlab.checkpoint.collectives import COORDINATOR, Group, Outcome, RanksDisagree, attempt
 from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.phases import PhaseClock
 from ckptlab.checkpoint.plan import SavePlan, plan_save
@@ -69,7 +69,7 @@ def save(
 def _save(run: Path, step: int, contents: Contents, keep_last: int | None, group: Group, clock: PhaseClock) -> Path:
     """Go through the phases. What goes wrong on one rank is an `Outcome` until the next exchange, which every rank reaches."""
     path = run / step_name(step)
-    plan = _plan(step, contents, group)
+    plan = _agreed(attempt(lambda: plan_save(step, contents, group.rank, group.world_size)), contents, group)
     clock.done("plan")
 
     temporary = group.from_coordinator(lambda: step_files.make_temporary(run, plan).name)
@@ -100,15 +100,15 @@ def _save(run: Path, step: int, contents: Contents, keep_last: int | None, group
     return path
 
 
-def _plan(step: int, contents: Contents, group: Group) -> SavePlan:
-    """Return this rank's plan, if all ranks mean the same step."""
-    planned = attempt(lambda: plan_save(step, contents, group.rank, group.world_size))
-    subjects = group.agree(planned.then(lambda: propose(planned.value, contents)), subjects_of_dispute)
-    if subjects:
-        told = attempt(lambda: details(subjects, planned.value, contents))
-        group.agree(told, lambda everybody: refuse(subjects, everybody))
-    plan: SavePlan = planned.get()
-    return plan
+def _agreed(planned: Outcome, contents: Contents, group: Group) -> SavePlan:
+    """Return this rank's plan when all ranks mean the same step, after settling what may differ, subject by subject."""
+    subject = group.agree(planned.then(lambda: propose(planned.value, contents)), subject_of_dispute)
+    if subject is None:
+        plan: SavePlan = planned.get()
+        return plan
+    told = attempt(lambda: detail(subject, planned.value, contents))
+    answer = group.agree(told, lambda everybody: settle(subject, everybody))
+    return _agreed(attempt(lambda: settled(planned.value, subject, answer)), contents, group)
 
 
 @contextmanager

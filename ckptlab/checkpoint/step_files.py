@@ -7,7 +7,7 @@ from pathlib import Path
 import ckptlab
 from ckptlab.checkpoint.collectives import Group
 from ckptlab.checkpoint.contents import Contents
-from ckptlab.checkpoint.plan import SavePlan, write_runs
+from ckptlab.checkpoint.plan import SavePlan, positions, records, write_runs
 from ckptlab.checkpoint.tensors import TensorBytes, describe, mesh_of, to_exact
 from ckptlab.checkpoint.writer import StepWriter
 from ckptlab.errors import StepError
@@ -62,24 +62,28 @@ def write(writer: StepWriter, plan: SavePlan, contents: Contents, group: Group) 
         raise StepError(f"{writer.directory} is not there, though rank 0 made it; all ranks must share the run's storage")
     if group.is_coordinator:
         _write_common(writer, plan, contents)
-    _write_own(writer, contents, group.rank)
+    _write_own(writer, plan, contents, group.rank)
     _write_shared(writer, plan, group.rank)
 
 
 def _write_shared(writer: StepWriter, plan: SavePlan, rank: int) -> None:
     """Write this rank's share of every tensor, from the tensor's own memory."""
-    for section, name, file, begin in plan.positions():
-        local = plan.tensors[section][name]
+    for section, name, file, begin in positions(plan.layout):
+        local = plan.tensors[section].get(name)
+        if local is None:
+            continue  # other ranks hold it
         data = TensorBytes(local.data)
         for position, start, length in write_runs(begin, local, rank, BLOCK_BYTES):
             writer.write(file.name, file.file_bytes, position, data.read(start, start + length))
 
 
-def _write_own(writer: StepWriter, contents: Contents, rank: int) -> None:
+def _write_own(writer: StepWriter, plan: SavePlan, contents: Contents, rank: int) -> None:
     """Write what belongs to this rank alone; without such contents it writes nothing."""
-    if contents.rank_tensors:
-        file, data = names.rank_tensors_file(rank), {name: TensorBytes(t) for name, t in contents.rank_tensors.items()}
-        specs = {name: describe(name, tensor, 0, 1).spec for name, tensor in contents.rank_tensors.items()}
+    buffers = {f"{names.BUFFER}{name}": contents.model[name] for name in plan.kept_apart & contents.model.keys()}
+    own = {**contents.rank_tensors, **buffers}
+    if own:
+        file, data = names.rank_tensors_file(rank), {name: TensorBytes(tensor.detach()) for name, tensor in own.items()}
+        specs = {name: describe(name, tensor, 0, 1).spec for name, tensor in own.items()}
         header, begins = build_header(specs, RANK_FILE_ALIGNMENT)
         parts: list[bytes | memoryview] = [header, *(data[name].read(0, data[name].num_bytes) for name in begins)]
         writer.write_whole(file, b"".join(parts))
@@ -93,7 +97,7 @@ def _write_common(writer: StepWriter, plan: SavePlan, contents: Contents) -> Non
         for file in files:
             writer.write(file.name, file.file_bytes, 0, file.header)
         if files:
-            writer.write_whole(names.index_file(section), index_json(list(files), plan.specs(section)))
+            writer.write_whole(names.index_file(section), index_json(list(files), plan.specs[section]))
     for name, path in contents.model_files.items():
         names.check_file_name(f"model/{name}")
         writer.write_whole(f"model/{name}", posix.read_file(path, MAX_MODEL_FILE_BYTES))
@@ -111,8 +115,8 @@ def write_manifest(writer: StepWriter, plan: SavePlan, contents: Contents, sums:
         parent=None,
         block_bytes=BLOCK_BYTES,
         files={name: FileRecord(sums[name].file_bytes, tuple(sums[name].finish())) for name in sorted(sums)},
-        tensors=plan.records(),
-        aliases=contents.aliases,
+        tensors=records(plan),
+        aliases=plan.aliases,
         saved_by={"ckptlab": ckptlab.__version__, "world_size": group.world_size, "mesh": mesh_of(contents.model)},
         exact_if=contents.exact_if,
     ).to_json()

@@ -64,7 +64,8 @@ class LocalTensor:
         spec: dtype and global shape.
         parts: the boxes that the rank holds: one; none where there are more ranks than rows; several under tensor parallel x
             FSDP2, whose local part is their concatenation.
-        replicas: the ranks that hold the same boxes, ascending; this rank is one of them.
+        replicas: the ranks that hold the same boxes, ascending; this rank is one of them. Empty where its mesh has not all
+            ranks: then the ranks have to ask each other.
         data: the local part itself, of any device and stride.
     """
 
@@ -72,6 +73,11 @@ class LocalTensor:
     parts: tuple[Part, ...]
     replicas: tuple[int, ...]
     data: Tensor
+
+    @property
+    def boxes(self) -> list[list[tuple[int, ...]]]:
+        """The boxes as JSON carries them."""
+        return [[part.box.offset, part.box.shape] for part in self.parts]
 
 
 def describe(name: str, tensor: Tensor, rank: int, world_size: int) -> LocalTensor:
@@ -93,7 +99,7 @@ def describe(name: str, tensor: Tensor, rank: int, world_size: int) -> LocalTens
         if type(placement).__name__ not in PLACEMENTS:
             raise UsageError(f"rank {rank}: {name!r} is placed as {placement}: only {', '.join(PLACEMENTS)} can be saved")
     with torch.no_grad():
-        return LocalTensor(spec, _parts(tensor), _replicas(tensor), tensor.to_local().detach())
+        return LocalTensor(spec, _parts(tensor), _replicas(tensor, world_size), tensor.to_local().detach())
 
 
 def _parts(tensor: DTensor) -> tuple[Part, ...]:
@@ -149,9 +155,11 @@ def _with_local_begins(spans: list[tuple[int, int]]) -> list[tuple[int, int, int
     return [(at, size, begin) for (at, size), begin in zip(spans, begins, strict=False)]
 
 
-def _replicas(tensor: DTensor) -> tuple[int, ...]:
+def _replicas(tensor: DTensor, world_size: int) -> tuple[int, ...]:
     mesh, coordinate = tensor.device_mesh.mesh, tensor.device_mesh.get_coordinate()
     assert coordinate is not None
+    if mesh.numel() != world_size:
+        return ()
     same = tuple(slice(None) if p.is_replicate() else c for p, c in zip(tensor.placements, coordinate, strict=True))
     return tuple(sorted(mesh[same].flatten().tolist()))
 

@@ -5,7 +5,7 @@ state is taken as it is: absent state stays absent, and what a checkpoint has is
 parameter's device, mesh and placements.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -36,6 +36,12 @@ def state_of(optimizer: Optimizer, named: Named) -> dict[str, Any]:
     return {"groups": groups, "values": plain}
 
 
+def without_state(optimizer: Optimizer, named: Named) -> list[str]:
+    """Return the parameters that have no state here: never used, on this rank at least."""
+    params = (param for group in optimizer.param_groups for param in group["params"])
+    return sorted(named[param] for param in params if param not in optimizer.state)
+
+
 def check_groups(optimizer: Optimizer, named: Named, state: Mapping[str, Any]) -> None:
     """Refuse a state whose param groups hold other parameters than the optimizer's.
 
@@ -55,10 +61,9 @@ def check_groups(optimizer: Optimizer, named: Named, state: Mapping[str, Any]) -
 
 
 def tensors_like(optimizer: Optimizer, named: Named, records: Mapping[str, TensorRecord]) -> dict[str, Tensor]:
-    """Return a tensor to fill for every record: the optimizer's own where it fits, else a new one. Nothing is put in place.
+    """Return a tensor to fill for every record of this optimizer's parameters: its own where it fits, else a new one.
 
-    Raises:
-        ResumeError: a record is of no parameter that the optimizer has.
+    Nothing is put in place yet. A record of another rank's parameter is not wanted here.
     """
     own = tensors_of(optimizer, named)
     params = {name: (param, group) for group in optimizer.param_groups for param in group["params"] for name in [named[param]]}
@@ -66,20 +71,23 @@ def tensors_like(optimizer: Optimizer, named: Named, records: Mapping[str, Tenso
     for name, record in records.items():
         key, _, fqn = name.partition(SEPARATOR)
         if fqn not in params:
-            raise ResumeError(f"the step has {name!r}, and the optimizer no parameter {fqn!r}")
+            continue
         shape, dtype, fitting = record.spec.shape, DTYPES[record.spec.dtype], own.get(name)
         fits = fitting is not None and tuple(fitting.shape) == shape and fitting.dtype == dtype
         tensors[name] = fitting if fitting is not None and fits else _empty(key, *params[fqn], shape, dtype)
     return tensors
 
 
-def put(optimizer: Optimizer, named: Named, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-    """Make `tensors` and `state` the optimizer's own, in place of all that it had."""
+def put(
+    optimizer: Optimizer, named: Named, tensors: Mapping[str, Tensor], state: Mapping[str, Any], absent: Collection[str]
+) -> None:
+    """Make `tensors` and `state` the optimizer's own, in place of all that it had; parameters in `absent` get none."""
     params = {name: param for param, name in named.items()}
     optimizer.state.clear()
     for name, value in {**tensors, **state["values"]}.items():
         key, _, fqn = name.partition(SEPARATOR)
-        optimizer.state[params[fqn]][key] = value
+        if fqn not in absent:
+            optimizer.state[params[fqn]][key] = value
     for group, saved in zip(optimizer.param_groups, state["groups"], strict=True):
         for key, value in saved.items():
             if key != "params":

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
@@ -119,8 +119,9 @@ class TrainState:
             aliases=aliases,
             state=self._state(model),
             rank_tensors=rank_tensors,
-            rank_state={"rng": rank_state},
+            rank_state={"rng": rank_state, "without_state": optimizers.without_state(self.optimizer, self._named(model))},
             model_files=self._model_files,
+            buffers=frozenset(name for name, tensor in model.items() if not isinstance(tensor, Parameter)),
             exact_if=self._conditions(model),
         )
 
@@ -150,7 +151,8 @@ class TrainState:
     def accept(self, loaded: Loaded) -> None:
         """Make what was loaded into `wanted` the state of this run. Every rank calls it."""
         state, contents = loaded.state, loaded.contents
-        optimizers.put(self.optimizer, self._named(contents.model), contents.optim, state["optimizer"])
+        absent = loaded.rank_state.get("without_state", ())
+        optimizers.put(self.optimizer, self._named(contents.model), contents.optim, state["optimizer"], absent)
         for name, value in self.stateful.items():
             value.load_state_dict(retyped(state["stateful"][name], value.state_dict()))
         self.step, self.epoch, self.position = state["step"], state["epoch"], state["position"]

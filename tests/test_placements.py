@@ -1,0 +1,146 @@
+"""Names that only some ranks hold, buffers that differ between ranks, and the kinds of tensor that are refused by name."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial
+
+from ckptlab.checkpoint import Contents, load, save
+from ckptlab.errors import RankRaised
+from ckptlab.ranks import World
+from ckptlab.resume import Checkpointer, TrainState
+
+
+def stage(rank: int) -> dict[str, torch.Tensor]:
+    """A stage of a pipeline, and something that both stages have."""
+    return {f"stage{rank}.weight": torch.full((300, 7), rank + 1.0), "shared": torch.arange(5.0)}
+
+
+def save_stage(run: Path) -> None:
+    save(run, 1, Contents(model=stage(dist.get_rank()), aliases={f"also{dist.get_rank()}": "shared"}))
+
+
+def load_stages(step: Path, wanted: list[list[int]]) -> bool:
+    """Load the stages that this rank wants; whether they are what was saved."""
+    expected = {name: tensor for rank in wanted[dist.get_rank()] for name, tensor in stage(rank).items()}
+    filled = {name: torch.zeros_like(tensor) for name, tensor in expected.items()}
+    load(step, lambda manifest, state: Contents(model=filled))
+    return all(torch.equal(filled[name], tensor) for name, tensor in expected.items())
+
+
+def test_ranks_that_hold_different_names_save_one_step_and_any_ranks_load_it(tmp_path: Path) -> None:
+    with World(2) as world:
+        world.run(save_stage, tmp_path)
+        step = tmp_path / "step-00000001"
+        found = load_file(step / "model/model-00001-of-00001.safetensors")
+        assert {name: tensor.tolist() for name, tensor in found.items()} == {
+            name: tensor.tolist() for rank in range(2) for name, tensor in stage(rank).items()
+        }
+        assert world.run(load_stages, step, [[0], [1]]) == [True, True]
+        assert world.run(load_stages, step, [[1], [0, 1]]) == [True, True]
+        with pytest.raises(RankRaised, match=r"'stage1.weight' is in the step and not wanted"):
+            world.run(load_stages, step, [[0], [0]])
+
+
+class Normed(nn.Module):
+    """BatchNorm, whose running statistics are each rank's own, and a part that only rank 0 uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.only_on_rank_0 = nn.Linear(4, 4)
+
+
+def make_normed() -> TrainState:
+    torch.manual_seed(0)
+    model = Normed()
+    return TrainState(model=model, optimizer=torch.optim.AdamW(model.parameters(), weight_decay=0.0))
+
+
+def tell(state: TrainState) -> dict[str, Any]:
+    """What a rank can see of its state: its own statistics, and which parameters have an optimizer state."""
+    model, optimizer = state.model, state.optimizer
+    stateful = sorted(name for name, param in model.named_parameters() if param in optimizer.state)
+    return {"mean": model.norm.running_mean.tolist(), "seen": int(model.norm.num_batches_tracked), "stateful": stateful}
+
+
+def train_and_save(run: Path) -> dict[str, Any]:
+    """One step, as data parallel would do it: equal gradients, but for a part that only rank 0 uses."""
+    state, rank = make_normed(), dist.get_rank()
+    used = state.model.norm(torch.rand(3, 4, generator=torch.Generator().manual_seed(rank)))
+    for name, param in state.model.named_parameters():
+        if rank == 0 or not name.startswith("only"):
+            param.grad = torch.zeros_like(param)
+    assert used.requires_grad
+    state.optimizer.step()
+    state.step = 1
+    with Checkpointer(run) as checkpointer:
+        checkpointer.save(state)
+    return tell(state)
+
+
+def resume_and_tell(run: Path) -> dict[str, Any]:
+    state = make_normed()
+    with Checkpointer(run) as checkpointer:
+        assert checkpointer.resume(state) == 1
+    return tell(state)
+
+
+def test_each_rank_gets_its_own_buffers_and_only_the_optimizer_state_that_it_had(tmp_path: Path) -> None:
+    with World(3) as world:
+        told = world.run(train_and_save, tmp_path)
+        assert told[0]["mean"] != told[1]["mean"] != told[2]["mean"]
+        assert told[0]["stateful"] != told[1]["stateful"] == told[2]["stateful"]
+        assert world.run(resume_and_tell, tmp_path) == told
+    with World(2) as world:
+        resumed = world.run(resume_and_tell, tmp_path)
+    assert [answer["mean"] for answer in resumed] == [told[0]["mean"]] * 2, "at another world size all take rank 0's"
+
+
+class Odd(torch.Tensor):
+    """A subclass: what it needs to come back is not in its bytes."""
+
+
+class WithExtraState(nn.Module):
+    """A module whose state dict has a member that is no tensor."""
+
+    def get_extra_state(self) -> object:
+        return {"scale": 1}
+
+    def set_extra_state(self, state: object) -> None:
+        """Take nothing."""
+
+
+def save_odd(run: Path, what: str) -> None:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    odd = {
+        "partial": lambda: DTensor.from_local(torch.ones(2), mesh, [Partial()]),
+        "subclass": lambda: torch.ones(2).as_subclass(Odd),
+        "sparse": lambda: torch.eye(3).to_sparse(),
+        "complex128": lambda: torch.ones(2, dtype=torch.complex128),
+        "extra": lambda: TrainState(model=WithExtraState(), optimizer=torch.optim.SGD([torch.ones(1)])).contents(),
+    }[what]()
+    save(run, 1, odd if isinstance(odd, Contents) else Contents(model={"layer.odd": odd}))
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("partial", "'layer.odd' is placed as P"),
+        ("subclass", "'layer.odd' is a Odd"),
+        ("sparse", "'layer.odd' is torch.float32, torch.sparse_coo"),
+        ("complex128", "'layer.odd' is torch.complex128"),
+        ("extra", "'_extra_state' in the model's state dict is a dict"),
+    ],
+)
+def test_what_cannot_be_saved_is_refused_by_name(what: str, words: str, tmp_path: Path) -> None:
+    with World(2) as world, pytest.raises(RankRaised) as caught:
+        world.run(save_odd, tmp_path, what)
+    assert words in str(caught.value)
+    assert not list(tmp_path.glob("*step*"))
