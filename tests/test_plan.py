@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Placement, Replicate, Shard, distribute_tensor
 
 from ckptlab.checkpoint.plan import read_runs, write_runs
-from ckptlab.checkpoint.tensors import LocalTensor, TensorBytes, describe
+from ckptlab.checkpoint.tensors import LocalTensor, Part, TensorBytes, describe
 from ckptlab.format.boxes import Box, whole
 from ckptlab.format.header import TensorSpec
 from ckptlab.format.manifest import Piece
@@ -25,6 +25,10 @@ def placements(shape: tuple[int, ...], num_axes: int) -> Iterator[tuple[Placemen
     yield from itertools.product(each, repeat=num_axes)
 
 
+def places(offset: tuple[int, ...], shape: tuple[int, ...]) -> tuple[slice, ...]:
+    return tuple(slice(at, at + size) for at, size in zip(offset, shape, strict=True))
+
+
 def wrong_boxes(mesh_shape: tuple[int, ...]) -> list[str]:
     """Distribute tensors that say where each element stands, and name those whose box is not where the elements are."""
     mesh = init_device_mesh("cpu", mesh_shape)
@@ -34,14 +38,14 @@ def wrong_boxes(mesh_shape: tuple[int, ...]) -> list[str]:
         full = torch.arange(torch.Size(shape).numel()).reshape(shape)
         for placed in placements(shape, len(mesh_shape)):
             local = describe("x", distribute_tensor(full, mesh, list(placed)), rank, world_size)
-            expected = full[tuple(slice(at, at + n) for at, n in zip(local.box.offset, local.box.shape, strict=True))]
+            held = torch.full(local.data.shape, -1)
+            for part in local.parts:
+                held[places(part.at, part.box.shape)] = full[places(part.box.offset, part.box.shape)]
             holders: list[object] = [None] * world_size
             dist.all_gather_object(holders, local.data.flatten().tolist())
-            same = {r for r, values in enumerate(holders) if values == holders[rank]}
-            if local.data.numel() and (local.data.tolist() != expected.tolist() or set(local.replicas) != same):
-                wrong.append(f"{shape} {placed}: {local.box}, replicas {local.replicas}")
-            if local.data.numel() == 0 and local.box.num_elements:
-                wrong.append(f"{shape} {placed}: {local.box} is not empty")
+            same = {r for r, elements in enumerate(holders) if elements == holders[rank]}
+            if held.tolist() != local.data.tolist() or (local.data.numel() and set(local.replicas) != same):
+                wrong.append(f"{shape} {placed}: {local.parts}, replicas {local.replicas}")
     return wrong
 
 
@@ -61,7 +65,8 @@ def deals(draw: st.DrawFn, shape: tuple[int, ...]) -> list[LocalTensor]:
     for number, piece in enumerate(full.chunk(num_pieces, dim)):
         offset = tuple(begin if d == dim else 0 for d in range(len(shape)))
         replicas = tuple(range(number * num_replicas, (number + 1) * num_replicas))
-        dealt += [LocalTensor(TensorSpec("I32", shape), Box(offset, tuple(piece.shape)), replicas, piece)] * num_replicas
+        part = Part(Box(offset, tuple(piece.shape)), (0,) * len(shape))
+        dealt += [LocalTensor(TensorSpec("I32", shape), (part,), replicas, piece)] * num_replicas
         begin += piece.shape[dim]
     return dealt
 
@@ -84,7 +89,7 @@ def test_what_all_ranks_write_is_the_tensor_and_what_any_rank_reads_is_its_shard
 
     piece = Piece("model/x", header, whole(shape))
     for local in data.draw(deals(shape), label="readers"):
-        target = torch.zeros(local.box.shape, dtype=torch.int32)
+        target = torch.zeros(local.data.shape, dtype=torch.int32)
         filled = TensorBytes(target)
         for position, start, length in read_runs(piece, local):
             filled.write(start, memoryview(file)[position : position + length])
