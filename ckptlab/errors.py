@@ -1,4 +1,4 @@
-"""Every exception of ckptlab, one tree.
+"""Every exception that a caller of ckptlab meets, one tree.
 
 CkptlabError
 ├── FormatError        bytes that are not a valid header, manifest or state file of format 1

@@ -10,7 +10,8 @@ from safetensors.numpy import save
 
 from ckptlab.format.boxes import Box, whole
 from ckptlab.format.header import TensorSpec
-from ckptlab.format.manifest import FileRecord, Manifest, Piece, TensorRecord
+from ckptlab.format.manifest import Manifest
+from ckptlab.format.records import FileRecord, Piece, TensorRecord
 
 Arrays = Mapping[str, np.ndarray]
 Held = dict[str, tuple[Box, np.ndarray]]  # what one file holds

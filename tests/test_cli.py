@@ -12,7 +12,8 @@ import pytest
 from steps_made_by_hand import MODEL, make_step
 
 from ckptlab.cli.main import run
-from ckptlab.format.manifest import FileRecord, Manifest
+from ckptlab.format.manifest import Manifest
+from ckptlab.format.records import FileRecord
 
 MODEL_FILE = "model/model-00001-of-00001.safetensors"
 CKPTLAB = [sys.executable, "-c", "from ckptlab.cli.main import main; main()"]
@@ -163,7 +164,7 @@ def test_doctor_looks_at_the_machine_and_is_1_only_where_something_needed_is_mis
     monkeypatch.setenv("PATH", str(tmp_path))
     run(["doctor"])
     rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert "make note not found install make: it starts the course: make lab" in rows
+    assert "make note not found install make: it starts the demo: make demo" in rows
 
 
 @pytest.mark.parametrize("command", ["--help", "ls", "show", "verify", "doctor"])

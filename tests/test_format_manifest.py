@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from ckptlab.errors import FormatError
 from ckptlab.format.boxes import Box
 from ckptlab.format.header import TensorSpec
-from ckptlab.format.manifest import FileRecord, Manifest, Piece, TensorRecord
+from ckptlab.format.manifest import Manifest
+from ckptlab.format.records import FileRecord, Piece, TensorRecord
 
 # Two tensors with AdamW on two ranks: its files were real, and its sums come from zlib (format description, section 2).
 EXAMPLE = """

@@ -1,6 +1,10 @@
 """What a resume refuses, and that a refusal changes nothing; what it passes over; what another world size keeps."""
 
 import json
+import logging
+import os
+import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +15,8 @@ from jobs import Noisy, make_job, train
 from states import local_bytes
 
 from ckptlab.checkpoint import Contents, load, save
-from ckptlab.errors import CkptlabError, CorruptError, LoadError, RankRaised
+from ckptlab.checkpoint.phases import PHASES
+from ckptlab.errors import CkptlabError, CorruptError, LoadError, RankRaised, SaveError
 from ckptlab.ranks import World
 from ckptlab.resume import Checkpointer, TrainState
 from ckptlab.steps import list_steps, verify
@@ -48,10 +53,10 @@ def resume_something_else(run: Path, what: str) -> tuple[str, str, bool]:
 @pytest.mark.parametrize(
     ("what", "kind", "words"),
     [
-        ("model", "LoadError", "'0.weight' is TensorSpec(dtype='F32', shape=(13, 7)) in the step"),
-        ("dtype", "LoadError", "dtype='BF16'"),
-        ("data", "ResumeError", "fingerprint noisy; this run has"),
-        ("seed", "ResumeError", "'seed': 3"),
+        ("model", "LoadError", "'0.weight' is F32 [13, 7] in the step, wanted F32 [13, 8]"),
+        ("dtype", "LoadError", "wanted BF16"),
+        ("data", "ResumeError", "fingerprint: 'noisy' and 'other'"),
+        ("seed", "ResumeError", "data.seed: 3 and 4"),
         ("groups", "ResumeError", "the optimizer has 2 param groups, the step has 1"),
         ("schedule", "ResumeError", "['scheduler']"),
     ],
@@ -107,7 +112,13 @@ def lose_the_manifest(step: Path) -> None:
     (step / "manifest.json").unlink()
 
 
-DAMAGES = [damage_optimizer, damage_model, damage_rank_file, damage_state, lose_a_file, lose_the_manifest]
+def unreadable(step: Path) -> None:
+    """Put a FIFO in the place of a file: it has no bytes to give, and must not be waited for."""
+    os.remove(step / "model/model-00001-of-00001.safetensors")
+    os.mkfifo(step / "model/model-00001-of-00001.safetensors")
+
+
+DAMAGES = [unreadable, damage_optimizer, damage_model, damage_rank_file, damage_state, lose_a_file, lose_the_manifest]
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
@@ -156,6 +167,86 @@ def test_load_finds_a_flipped_bit_before_it_changes_anything_and_names_the_tenso
     assert (kind, state_changed, unchanged) == ("CorruptError", False, True)
     assert "model/model-00001-of-00001.safetensors bytes 0-" in message
     assert "0.weight" in message
+
+
+def hear_of_another_world(run: Path) -> tuple[list[str], float, float]:
+    """Resume; return what is logged, and what the next random numbers are."""
+    heard: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("ckptlab").addHandler(handler)
+    state, _ = make_job()
+    with Checkpointer(run) as checkpointer:
+        checkpointer.resume(state)
+    logging.getLogger("ckptlab").removeHandler(handler)
+    return heard, float(torch.rand(1)), random.random()
+
+
+def test_a_resume_at_another_world_size_says_what_is_lost_and_gives_each_rank_its_own_random_numbers(tmp_path: Path) -> None:
+    with World(2) as world:
+        world.run(train, tmp_path, 2)
+        assert world.run(hear_of_another_world, tmp_path)[0][0] == []
+    with World(3) as world:
+        told = world.run(hear_of_another_world, tmp_path)
+        again = world.run(hear_of_another_world, tmp_path)
+    assert "world_size was 2, is 3" in told[0][0][0]
+    assert len({numbers for _, *drawn in told for numbers in drawn}) == 6, "two ranks draw the same numbers"
+    assert [drawn for _, *drawn in told] == [drawn for _, *drawn in again]
+
+
+def save_three(run: Path) -> None:
+    state, _ = make_job()
+    with Checkpointer(run, keep_last=2) as checkpointer:
+        for step in (1, 2, 3):
+            state.step = step
+            checkpointer.save(state)
+            if step == 1:
+                (run / "step-00000002").mkdir(exist_ok=True)
+                dist.barrier()
+
+
+def test_saving_keeps_the_last_steps_sets_aside_what_is_in_the_way_and_writes_events(tmp_path: Path) -> None:
+    with World(2) as world:
+        world.run(save_three, tmp_path)
+    assert [step.number for step in list_steps(tmp_path) if step.whole] == [2, 3]
+    assert len(list(tmp_path.glob(".bad-step-00000002-*"))) == 1
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [(event["event"], event["step"]) for event in events] == [("save", 1), ("save", 2), ("delete", 1), ("save", 3)]
+    assert list(events[0]["seconds"]) == list(PHASES)
+    numbered = [
+        line.split()[1] for line in (sys.modules["ckptlab.checkpoint.save"].__doc__ or "").splitlines() if line[:1].isdigit()
+    ]
+    assert numbered == list(PHASES), "the docstring of save tells other phases"
+
+
+def save_on_storage_of_my_own(run: Path) -> str:
+    state, _ = make_job()
+    try:
+        with Checkpointer(run / f"of-{dist.get_rank()}") as checkpointer:
+            checkpointer.save(state)
+    except SaveError as error:
+        return str(error)
+    return ""
+
+
+def load_from_storage_of_my_own(run: Path) -> str:
+    state, _ = make_job()
+    try:
+        load(run / f"of-{dist.get_rank()}" / "step-00000001", state.wanted)
+    except LoadError as error:
+        return str(error)
+    return ""
+
+
+def test_ranks_that_do_not_see_the_same_storage_are_told(tmp_path: Path) -> None:
+    with World(2) as world:
+        told = world.run(save_on_storage_of_my_own, tmp_path)
+        assert all("rank 1: StepError" in words or "all ranks must share the run's storage" in words for words in told), told
+        world.run(train, tmp_path / "of-0", 1)
+        world.restart()
+        world.run(train, tmp_path / "of-1", 1, 0, 3)
+        told = world.run(load_from_storage_of_my_own, tmp_path)
+        assert all("rank 1 reads another manifest than rank 0" in words for words in told), told
 
 
 def test_another_world_size_goes_on_with_the_same_global_batches(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def python(code: str, *arguments: Path) -> subprocess.Popen[str]:
 
 @pytest.mark.usefixtures("umask_022")
 def test_every_new_file_can_be_read_by_others(tmp_path: Path) -> None:
-    posix.create(tmp_path / "created")
+    posix.reserve(tmp_path / "created", 0)
     posix.reserve(tmp_path / "reserved", 10)
     posix.write_file(tmp_path / "written", b"x")
     posix.append_line(tmp_path / "appended", b"x\n")

@@ -16,10 +16,10 @@ from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.plan import SavePlan, Tensors
 from ckptlab.checkpoint.tensors import LocalTensor, TensorBytes, to_exact
 from ckptlab.errors import ReplicaMismatch, SaveError
-from ckptlab.format.exact import encode
+from ckptlab.format.checksums import BLOCK_BYTES
+from ckptlab.format.exact import decode, encode
 from ckptlab.format.header import TensorSpec
-
-CHUNK_BYTES = 4 * 1024 * 1024
+from ckptlab.steps.members import compare_members
 
 
 def propose(plan: SavePlan, contents: Contents) -> dict[str, Any]:
@@ -63,8 +63,9 @@ def settle(subject: str, told: list[dict[str, Any]]) -> Any:
     if subject == "tensors":
         specs = [{name: spec for name, (spec, _) in named.items()} for named in told]
         return {name: [_the_same(subject, name, specs), _holders(name, told)] for name in all_names}
-    for name in all_names:
-        _the_same(subject, name, [{name: "nothing", **named} for named in told])
+    for rank, named in enumerate(told):
+        for path, what in compare_members("", *({k: decode(v.encode()) for k, v in one.items()} for one in (told[0], named))):
+            raise SaveError(f"{subject}: {path!r} differs between rank 0 and rank {rank}: {what}; it must be the same")
     raise _unstable(subject)
 
 
@@ -152,7 +153,7 @@ def _spec(spec: TensorSpec) -> list[Any]:
 
 
 PLAIN_SUBJECTS: dict[str, Callable[[SavePlan, Contents], dict[str, Any]]] = {
-    "step": lambda plan, contents: {"step": plan.step},
+    "step": lambda plan, contents: {"step": str(plan.step)},
     "tensors": lambda plan, contents: _descriptions(plan),
     "aliases": lambda plan, contents: dict(plan.aliases),
     "state": lambda plan, contents: {k: encode(to_exact(v)).decode() for k, v in contents.state.items()},
@@ -178,6 +179,6 @@ def _replica_sums(tensors: Tensors) -> dict[str, int]:
 
 def _sum(local: LocalTensor, crc: int = 0) -> int:
     data = TensorBytes(local.data)
-    for begin in range(0, data.num_bytes, CHUNK_BYTES):
-        crc = isal_zlib.crc32(data.read(begin, min(begin + CHUNK_BYTES, data.num_bytes)), crc)
+    for begin in range(0, data.num_bytes, BLOCK_BYTES):
+        crc = isal_zlib.crc32(data.read(begin, min(begin + BLOCK_BYTES, data.num_bytes)), crc)
     return crc

@@ -31,7 +31,7 @@ def rank_and_world_size() -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a piece of work on one rank came to: a value that JSON can carry, or the exception that it raised."""
+    """The result of a piece of work on one rank: a value that JSON can carry, or the exception that it raised."""
 
     value: Any = None
     error: Exception | None = None
@@ -58,7 +58,7 @@ class Outcome:
 
 
 def attempt(work: Callable[[], Any]) -> Outcome:
-    """Do `work` and return what it came to; an exception must not keep this rank from the next exchange."""
+    """Do `work` and return its outcome; an exception must not keep this rank from the next exchange."""
     try:
         return Outcome(value=work())
     except Exception as error:  # every kind: whatever stops one rank has to stop all of them
@@ -120,7 +120,7 @@ class Group:
         """Give this rank's outcome and return what the coordinator decided from everybody's. Every rank calls this.
 
         Args:
-            outcome: what this rank's work came to.
+            outcome: the result of this rank's work.
             decide: from the values by rank to an answer that JSON can carry; called on the coordinator, and only if all
                 ranks succeeded. What it raises is the coordinator's failure.
 
@@ -192,7 +192,7 @@ def _answer(messages: list[dict[str, Any] | None], decide: Callable[[list[Any]],
     failed = [(rank, message) for rank, message in enumerate(messages) if message is not None and "error" in message]
     if failed:
         rank, message = failed[0]
-        others = f" (and {len(failed) - 1} more ranks failed)" if len(failed) > 1 else ""
+        others = f" (also failed: {len(failed) - 1} of the other ranks)" if len(failed) > 1 else ""
         return {"error": f"rank {rank}: {message['error']}{others}", "kind": message["kind"], "lost": lost}
     if lost:
         return {"error": _lost(tuple(lost)), "kind": None, "lost": lost}

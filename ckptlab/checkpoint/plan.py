@@ -158,7 +158,7 @@ def match(
     reads = {name: (local, held[aliases.get(name, name)]) for name, local in wanted.items() if aliases.get(name, name) in held}
     wrong = [f"{name!r} is not in the step" for name in sorted(wanted.keys() - reads.keys())]
     wrong += [
-        f"{name!r} is {record.spec} in the step, wanted {local.spec}"
+        f"{name!r} is {_words(record.spec)} in the step, wanted {_words(local.spec)}"
         for name, (local, record) in sorted(reads.items())
         if record.spec != local.spec
     ]
@@ -175,4 +175,8 @@ def refuse_load(section: str, wrong: Sequence[str]) -> None:
     """Raise a `LoadError` that says the first few of what is wrong, if anything is."""
     if wrong:
         more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise LoadError(f"{section}: {'; '.join(wrong[:3])}{more}. Was the step saved by another model?")
+        raise LoadError(f"{section}: {'; '.join(wrong[:3])}{more}; load it into the model that it was saved from")
+
+
+def _words(spec: TensorSpec) -> str:
+    return f"{spec.dtype} {list(spec.shape)}"

@@ -6,10 +6,9 @@ from pathlib import Path
 
 from isal import isal_zlib
 
-from ckptlab.errors import CorruptError
+from ckptlab.errors import CorruptError, FormatError
 from ckptlab.format.manifest import Manifest
-from ckptlab.steps.reading import tensors_by_file
-from ckptlab.steps.verify import Fault
+from ckptlab.steps.verify import bad_block, wrong_sum
 from ckptlab.storage import posix
 
 
@@ -25,7 +24,7 @@ class StepReader:
         self._buffer = memoryview(bytearray(manifest.block_bytes))
         self._stack = ExitStack()
         self._file: str | None = None
-        self._fd = -1
+        self._opened: posix.File
         self._block: int | None = None
 
     def __enter__(self) -> "StepReader":
@@ -60,21 +59,21 @@ class StepReader:
         begin = block * self._manifest.block_bytes
         view = self._buffer[: min(self._manifest.block_bytes, record.num_bytes - begin)]
         self._block = None  # what is in the buffer is nothing until its sum was found right
-        self._open(file)
-        posix.read_into(self._fd, begin, view)
+        try:
+            self._open(file)
+            posix.read_into(self._opened, begin, view)
+        except (OSError, FormatError) as error:  # a disk that does not give a block back has lost it
+            raise CorruptError(self._fault(file, block, f"cannot be read: {error}")) from error
         found = isal_zlib.crc32(view)
         if found != record.crc32[block]:
-            raise CorruptError(self._fault(file, begin, begin + len(view), found, record.crc32[block]))
+            raise CorruptError(self._fault(file, block, wrong_sum(found, record.crc32[block])))
         self._block = block
 
-    def _fault(self, file: str, begin: int, end: int, found: int, expected: int) -> str:
-        pieces = tensors_by_file(self._manifest).get(file, ())
-        names = tuple(name for first, last, name in pieces if max(first, begin) < min(last, end))
-        what = f"crc32 is {found:08x}, {expected:08x} was written"
-        return f"{self._path}: {Fault(file=file, begin=begin, end=end, tensors=names, what=what)}"
+    def _fault(self, file: str, block: int, what: str) -> str:
+        return f"{self._path}: {bad_block(self._path, self._manifest, file, block, what)}"
 
     def _open(self, file: str) -> None:
         if file != self._file:
             self._stack.close()
-            self._fd = self._stack.enter_context(posix.open_to_read(self._path / file))
+            self._opened = self._stack.enter_context(posix.open_to_read(self._path / file))
             self._file = file

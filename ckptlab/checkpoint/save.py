@@ -12,7 +12,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ckptlab.checkpoint import step_files
@@ -93,8 +93,8 @@ def _save(run: Path, step: int, contents: Contents, keep_last: int | None, group
         group.from_coordinator(lambda: outcome.then(lambda: step_files.commit(writer.directory, path)).get())
         clock.done("commit")
 
-    if group.is_coordinator and keep_last is not None:
-        _only_warn(f"{run}: old steps were not deleted", lambda: retire(run, keep_last))
+    with suppress(RanksDisagree):  # the step is committed; a rank that is lost now shows at the next exchange
+        group.from_coordinator(lambda: _retire(run, keep_last))  # nobody goes into a collective while rank 0 deletes
     clock.done("retire")
     _write_event(run, step, group, outcome="committed", ranks=group.world_size, **_figures(sums, clock))
     return path
@@ -119,8 +119,8 @@ def _writing(directory: Path, group: Group) -> Iterator[StepWriter]:
         yield writer
     except RanksDisagree:
         writer.close()
-        if group.is_coordinator and posix.exists_directory(directory):
-            _only_warn(f"{directory} was not removed", lambda: posix.remove_tree(directory))
+        if group.is_coordinator:
+            _only_warn(f"{directory} was not removed", lambda: step_files.remove_temporary(directory))
         raise
     finally:
         writer.close()
@@ -129,7 +129,7 @@ def _writing(directory: Path, group: Group) -> Iterator[StepWriter]:
 def _save_error(run: Path, step: int, error: RanksDisagree, group: Group, clock: PhaseClock) -> SaveError:
     """Return the error of this rank, which says whether the step is committed as far as this rank can know."""
     coordinator_lost = COORDINATOR in error.lost and clock.phase in ("agree", "commit")
-    renamed = clock.phase == "commit" and posix.exists_directory(run / step_name(step))
+    renamed = clock.phase == "commit" and attempt(lambda: posix.exists_directory(run / step_name(step))).value
     committed = None if coordinator_lost or renamed else False
     _write_event(run, step, group, outcome="failed", error=str(error))
     kind = ReplicaMismatch if error.kind == ReplicaMismatch.__name__ else SaveError
@@ -144,12 +144,18 @@ def _figures(sums: dict[str, FileSums], clock: PhaseClock) -> dict[str, object]:
 
 
 def _write_event(run: Path, step: int, group: Group, **members: object) -> None:
-    if group.is_coordinator and posix.exists_directory(run):
-        _only_warn(f"{run}: no event was written", lambda: append_event(run, {"event": "save", "step": step, **members}))
+    event = {"event": "save", "step": step, **members}
+    if group.is_coordinator and attempt(lambda: posix.exists_directory(run)).value:
+        _only_warn(f"{run}: no event was written", lambda: append_event(run, event))
+
+
+def _retire(run: Path, keep_last: int | None) -> None:
+    if keep_last is not None:
+        _only_warn(f"{run}: old steps were not deleted", lambda: retire(run, keep_last))
 
 
 def _only_warn(what: str, work: Callable[[], object]) -> None:
-    """Do what the step does not depend on: it is committed, or failed for a better reason."""
+    """Do what the step does not depend on: it is committed, or has failed for another reason."""
     outcome = attempt(work)
     if outcome.error is not None:
         logger.warning("%s: %s", what, outcome.error)

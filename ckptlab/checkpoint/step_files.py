@@ -33,7 +33,7 @@ def make_temporary(run: Path, plan: SavePlan) -> Path:
     Raises:
         StepError: the step is saved already.
     """
-    posix.make_directory(run)
+    posix.make_directory_durably(run)
     path = run / names.step_name(plan.step)
     if posix.exists_directory(path):
         if read_step(path).whole:
@@ -47,9 +47,15 @@ def make_temporary(run: Path, plan: SavePlan) -> Path:
                 posix.make_directory((temporary / file.name).parent)
                 posix.reserve(temporary / file.name, file.file_bytes)
     except OSError:
-        posix.remove_tree(temporary)
+        remove_temporary(temporary)
         raise
     return temporary
+
+
+def remove_temporary(temporary: Path) -> None:
+    """Remove what was written, unless it is gone or was renamed. Coordinator only."""
+    if posix.exists_directory(temporary):
+        posix.remove_tree(temporary)
 
 
 def write(writer: StepWriter, plan: SavePlan, contents: Contents, group: Group) -> None:

@@ -15,32 +15,15 @@ from torch.nn import Buffer, Parameter
 
 from ckptlab.errors import UsageError
 from ckptlab.format.boxes import Box, whole
+from ckptlab.format.dtypes import ITEM_BYTES, numpy_dtype
 from ckptlab.format.exact import ExactTensor
 from ckptlab.format.header import TensorSpec
 
-DTYPE_NAMES = {
-    torch.bool: "BOOL",
-    torch.uint8: "U8",
-    torch.int8: "I8",
-    torch.int16: "I16",
-    torch.uint16: "U16",
-    torch.int32: "I32",
-    torch.uint32: "U32",
-    torch.int64: "I64",
-    torch.uint64: "U64",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.float32: "F32",
-    torch.float64: "F64",
-    torch.complex64: "C64",
-    torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2",
-    torch.float8_e4m3fnuz: "F8_E4M3FNUZ",
-    torch.float8_e5m2fnuz: "F8_E5M2FNUZ",
-    torch.float8_e8m0fnu: "F8_E8M0",
-}
+DTYPES: dict[str, torch.dtype] = {
+    name: getattr(torch, numpy_dtype(name).name) for name in ITEM_BYTES
+}  # NumPy's names are torch's
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 PLACEMENTS = ("Replicate", "Shard", "_StridedShard")  # the last has no public name
-DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ class StepWriter:
         self.directory = directory
         self._block_bytes = block_bytes
         self._stack = ExitStack()
-        self._open: dict[str, int] = {}
+        self._open: dict[str, posix.File] = {}
         self._sums: dict[str, FileSums] = {}
 
     def write(self, file: str, file_bytes: int, begin: int, data: bytes | memoryview) -> None:
@@ -32,13 +32,13 @@ class StepWriter:
     def write_whole(self, file: str, data: bytes) -> None:
         """Create a file that only this rank writes."""
         posix.make_directory((self.directory / file).parent)
-        posix.create(self.directory / file)
+        posix.reserve(self.directory / file, len(data))
         self.write(file, len(data), 0, data)
 
     def sync(self) -> None:
         """Return when all that this rank wrote is durable, and close the files."""
-        for fd in self._open.values():
-            posix.sync(fd)
+        for opened in self._open.values():
+            posix.sync(opened)
         self.close()
 
     def close(self) -> None:

@@ -11,7 +11,8 @@ from rich.filesize import decimal
 from ckptlab.cli.door import Door, json_option, say, say_json, say_table
 from ckptlab.errors import FormatError, UsageError
 from ckptlab.format.boxes import Box
-from ckptlab.format.manifest import Manifest, TensorRecord
+from ckptlab.format.manifest import Manifest
+from ckptlab.format.records import TensorRecord
 from ckptlab.steps.steps import Step, find_step
 
 

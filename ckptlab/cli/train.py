@@ -7,12 +7,12 @@ import click
 
 from ckptlab.cli.door import Door, say
 from ckptlab.train.launch import launch
-from ckptlab.train.options import Options, job_options
+from ckptlab.train.options import Options, job_options, ranks_option
 
 
 @click.command(cls=Door)
 @job_options
-@click.option("--ranks", default=4, show_default=True, type=click.IntRange(1, 64), help="Ranks that train, on this machine.")
+@ranks_option
 @click.option(
     "--max-restarts", default=3, show_default=True, type=click.IntRange(min=0), help="How often to go on when a rank is lost."
 )

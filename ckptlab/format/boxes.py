@@ -84,9 +84,10 @@ def byte_runs(shape: Sequence[int], box: Box, item_bytes: int) -> Iterator[tuple
 def check_tiling(shape: Sequence[int], boxes: Sequence[Box]) -> None:
     """Refuse boxes that reach outside the tensor, overlap or leave a gap; an empty box holds nothing.
 
-    How many boxes hold each element is known from their corners alone, counted with alternating signs (the finite
-    differences of that number, dim by dim). In a tiling they cancel to the whole's, and the first that is left over is
-    where it fails. So each box costs the same, however many there are.
+    How many boxes hold each element is known from their corners alone: in one dim a box counts +1 where it begins and -1 where
+    it ends. [0, 3) and [3, 5) leave +1 at 0 and -1 at 5, as [0, 5) does; [0, 3) and [2, 5) leave +1 at 2 and -1 at 3 as well,
+    so that from element 2 on there is a box too many. In more dims the signs multiply. So each box costs the same, however
+    many there are.
     """
     for box in boxes:
         _check_inside(shape, box)

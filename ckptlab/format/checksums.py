@@ -36,12 +36,6 @@ def block_ranges(file_bytes: int, block_bytes: int) -> list[tuple[int, int]]:
     return [(begin, min(begin + block_bytes, file_bytes)) for begin in range(0, file_bytes, block_bytes)]
 
 
-def sums_of(data: bytes | memoryview, block_bytes: int) -> list[int]:
-    """Sum every block of a whole file that is in memory."""
-    view = memoryview(data)
-    return [crc32(view[begin:end]) for begin, end in block_ranges(len(view), block_bytes)]
-
-
 @dataclass(slots=True)
 class FileSums:
     """One writer's part of one file's sums: for each block that it touched, the XOR of its runs and the bytes it wrote.

@@ -30,7 +30,6 @@ __all__ = ["FileRecord", "Manifest", "Piece", "TensorRecord"]
 FORMAT, VERSION = "ckptlab", 1
 MAX_MANIFEST_BYTES = 64 * 2**20
 MAX_BLOCK_BYTES = 64 * 2**20  # a reader holds one block in memory
-MEMBERS = ["format", "version", "step", "parent", "block_bytes", "files", "tensors", "aliases", "saved_by", "exact_if", "crc32"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +104,7 @@ def _parse_envelope(data: bytes) -> dict[str, object]:
     body = {name: value for name, value in document.items() if name != "crc32"}
     if document.get("crc32") != (found := _self_sum(body)):
         refuse(document.get("crc32"), "manifest: damaged: crc32", f"{found!r} for its own text")
-    return as_record(document, "manifest", MEMBERS)
+    return as_record(document, "manifest", ("format", "version", *Manifest.__dataclass_fields__, "crc32"))
 
 
 def _parse_files(value: object, block_bytes: int) -> dict[str, FileRecord]:

@@ -41,6 +41,14 @@ def aside_name(kind: Literal["trash", "bad"], step: int, nonce: str) -> str:
     return f".{kind}-{step_name(step)}-{nonce}"
 
 
+def parse_aside(name: str) -> Literal["torn", "trash", "bad"] | None:
+    """Tell what a directory with such a name is: a step half-written, half-deleted or set aside; `None` for any other."""
+    for kind in ("torn", "trash", "bad"):
+        if name.startswith(f".{'tmp' if kind == 'torn' else kind}-step-"):
+            return kind
+    return None
+
+
 def shard_file(section: str, number: int, count: int) -> str:
     """Name safetensors file `number` (from 1) of `count`, as Hugging Face does."""
     return f"{section}/{section}-{number:05d}-of-{count:05d}.safetensors"

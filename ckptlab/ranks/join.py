@@ -18,7 +18,7 @@ _FROM_LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
-def init_from_environment(timeout: float = 60.0) -> str:
+def init_from_environment(timeout: float = 600.0) -> str:
     """Initialise torch.distributed in a process that `run_job` or torchrun started; return the backend's name.
 
     NCCL when there is a GPU for each rank of this machine (made the current device), else gloo on the CPU. Every rank calls it.

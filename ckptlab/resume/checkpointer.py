@@ -123,6 +123,7 @@ class Checkpointer:
         except RanksDisagree as error:
             raise ResumeError(f"step {step} of {self.run} was loaded but not taken: {error}", state_changed=True) from error
         if group.is_coordinator:
+            self._write_event(loaded, refused, group)
             for number, why in sorted(refused.items()):
                 logger.warning("%s: step %d was passed over: %s", self.run, number, why)
             for sentence in state.promises_lost(loaded):
@@ -132,7 +133,19 @@ class Checkpointer:
         for later in list_steps(self.run):
             if later.number > step:
                 logger.warning("%s is set aside as %s", later.path, set_aside(later.path, "bad").name)
-        append_event(self.run, {"event": "load", "step": step, "outcome": "loaded"})
+
+    def _write_event(self, loaded: Loaded, refused: dict[int, str], group: Group) -> None:
+        event = {
+            "event": "load",
+            "step": loaded.manifest.step,
+            "outcome": "loaded",
+            "ranks": group.world_size,
+            "bytes": sum(record.num_bytes for record in loaded.manifest.files.values()),
+            "refused": [{"step": number, "why": why} for number, why in sorted(refused.items())],
+        }
+        written = attempt(lambda: append_event(self.run, event))
+        if written.error is not None:
+            logger.warning("%s: no event was written: %s", self.run, written.error)
 
     def _open(self) -> Group:
         """Take the run's lock and remove what a killed save left behind, once. Every rank calls it."""
@@ -146,6 +159,6 @@ class Checkpointer:
         return self._group
 
     def _take_lock(self) -> None:
-        posix.make_directory(self.run)
+        posix.make_directory_durably(self.run)
         self._lock = RunLock.take(self.run)
         clean_temporary(self.run)

@@ -18,23 +18,34 @@ def tensors_of(model: Module) -> tuple[dict[str, Tensor], dict[str, str]]:
     What is tied is told by identity: two names are one tensor if they are one object. Equal memory is no tie.
 
     Raises:
-        UsageError: the state dict holds something that is no tensor.
+        UsageError: the state dict holds something that is no parameter and no buffer.
     """
-    own = model.module if isinstance(model, DistributedDataParallel) else model
     tensors: dict[str, Tensor] = {}
     aliases: dict[str, str] = {}
     first: dict[int, str] = {}
-    for raw, value in _state_dict(own).items():
-        name = ".".join(part for part in raw.split(".") if part not in WRAPPERS)
-        if not isinstance(value, Tensor):
+    wrapped = {name for name, module in model.named_modules() if isinstance(module, DistributedDataParallel)}
+    for raw, value in _state_dict(model).items():
+        name = _canonical(raw.split("."), wrapped)
+        if not isinstance(value, Tensor) or raw.endswith("_extra_state"):
             raise UsageError(
-                f"{name!r} in the model's state dict is a {type(value).__name__}, no tensor; keep it in a stateful object"
+                f"{name!r} in the model's state dict is extra state ({type(value).__name__}), which is not loaded back; "
+                f"give its owner to TrainState by a name of its own"
             )
         if first.setdefault(id(value), name) == name:
             tensors[name] = value
         else:
             aliases[name] = first[id(value)]
     return tensors, aliases
+
+
+def _canonical(parts: list[str], wrapped: set[str]) -> str:
+    """Leave out what wrappers add: `module` after the name of a DDP module, and `WRAPPERS` anywhere."""
+    kept = [
+        part
+        for number, part in enumerate(parts)
+        if part not in WRAPPERS and not (part == "module" and ".".join(parts[:number]) in wrapped)
+    ]
+    return ".".join(kept)
 
 
 def _state_dict(model: Module) -> Mapping[str, Any]:

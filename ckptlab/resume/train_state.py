@@ -24,12 +24,13 @@ from ckptlab.resume import conditions, rng
 from ckptlab.resume import optimizer as optimizers
 from ckptlab.resume.model import tensors_of
 from ckptlab.resume.sampler import ResumableSampler
+from ckptlab.steps.members import compare_members
 
 SAMPLER_LINE = "DataLoader(dataset, batch_sampler=ResumableSampler(len(dataset), global_batch=..., seed=...))"
 
 
 class Stateful(Protocol):
-    """Anything whose state can be taken and given back: schedulers, scalers, averages."""
+    """Anything whose state can be taken and given back: schedulers, scalers, counters. A tensor in it has at most 4 KiB."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state, of values that exact JSON can hold."""
@@ -66,7 +67,8 @@ class TrainState:
             optimizer: of the model's parameters.
             loader: with a `ResumableSampler` as `batch_sampler`; None for a caller that feeds itself and counts `step`.
             model_files: file name to a file to be copied into `model/`, such as `config.json`.
-            **stateful: everything else by its name: `scheduler=`, `scaler=`, an average of the weights.
+            **stateful: everything else by its name: `scheduler=`, `scaler=`. With a `scaler`, which may skip a step, a save
+                before the optimizer's step is not noticed.
         """
         self.model, self.optimizer, self.loader = model, optimizer, loader
         self.step = self.epoch = self.position = 0
@@ -85,7 +87,8 @@ class TrainState:
     def steps(self, until: int | None = None) -> Iterator[list[Any]]:
         """Yield the micro-batches of one optimizer step at a time, from where the run is on, up to step `until` in all.
 
-        The body ends with the save, after the optimizer's and every scheduler's step.
+        The body ends with the save, after the optimizer's and every scheduler's step. A data set that has `set_epoch(epoch)` is
+        told each epoch before its samples are fetched, which is what `sample_generator` needs.
         """
         loader = self.loader
         if self._sampler is None or loader is None:
@@ -106,7 +109,7 @@ class TrainState:
         Raises:
             SaveError: the optimizer has not stepped yet on the batches that were handed out.
         """
-        if self._pending_step:
+        if self._pending_step and "scaler" not in self.stateful:
             raise SaveError(
                 f"step {self.step}: the optimizer has not stepped on the batches that were handed out; "
                 f"save at the end of the loop's body"
@@ -200,9 +203,14 @@ class TrainState:
 
     def _check_same_data(self, saved: object, saved_fingerprint: object, fingerprint: object) -> None:
         if saved != self._data() or saved_fingerprint != fingerprint:
+            pair = (
+                {"data": one, "fingerprint": print_}
+                for one, print_ in ((saved, saved_fingerprint), (self._data(), fingerprint))
+            )
+            differing = "; ".join(f"{name}: {what}" for name, what in compare_members("", *pair))
             raise ResumeError(
-                f"the step was trained on {saved}, fingerprint {saved_fingerprint}; this run has {self._data()}, "
-                f"fingerprint {fingerprint}. Give the same data, seed and global batch, or start a run in another directory"
+                f"the step and this run are not of the same data: {differing}. Give the same data set, seed and global batch, "
+                f"or start a run in another directory"
             )
 
     def _named(self, model: Mapping[str, Tensor]) -> dict[Tensor, str]:

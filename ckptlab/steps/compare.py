@@ -15,8 +15,9 @@ from ckptlab.format.boxes import whole
 from ckptlab.format.dtypes import ITEM_BYTES, numpy_dtype
 from ckptlab.format.exact import MAX_STATE_BYTES, decode
 from ckptlab.format.header import TensorSpec
-from ckptlab.format.manifest import Manifest, Piece, TensorRecord
+from ckptlab.format.manifest import Manifest
 from ckptlab.format.names import SECTIONS, STATE, index_file
+from ckptlab.format.records import Piece, TensorRecord
 from ckptlab.steps.members import compare_members
 from ckptlab.steps.reading import WINDOW_BYTES, rank_tensors, tensor_windows
 from ckptlab.steps.steps import Step

@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import Literal
 
 from ckptlab.errors import StepError
-from ckptlab.format.names import aside_name, parse_step
+from ckptlab.format.names import aside_name, parse_aside, parse_step
 from ckptlab.storage import posix
-
-PREFIXES = {".tmp-step-": "torn", ".bad-step-": "bad", ".trash-step-": "trash"}
 
 
 def list_asides(run: Path) -> dict[str, str]:
     """Map the name of each such directory to what it is: torn, bad or trash."""
-    names = [name for name in posix.list_names(run) if posix.exists_directory(run / name)]
-    return {name: kind for name in names for prefix, kind in PREFIXES.items() if name.startswith(prefix)}
+    kinds = {name: parse_aside(name) for name in posix.list_names(run) if posix.exists_directory(run / name)}
+    return {name: kind for name, kind in kinds.items() if kind is not None}
 
 
 def set_aside(step_path: Path, kind: Literal["trash", "bad"]) -> Path:

@@ -8,7 +8,8 @@ from ckptlab.errors import FormatError
 from ckptlab.format.boxes import byte_runs, whole
 from ckptlab.format.dtypes import ITEM_BYTES
 from ckptlab.format.header import HeaderEntry, header_bytes, parse_header
-from ckptlab.format.manifest import Manifest, Piece, TensorRecord
+from ckptlab.format.manifest import Manifest
+from ckptlab.format.records import Piece, TensorRecord
 from ckptlab.storage import posix
 
 WINDOW_BYTES = 1 << 20  # a multiple of every item's size

@@ -61,12 +61,16 @@ def file_faults(path: Path, manifest: Manifest) -> Iterator[tuple[str, str]]:
     """Tell each listed file that is not there with its recorded size, as (file, what is wrong)."""
     for name, record in manifest.files.items():
         file = path / name
-        if file.parent != path and not posix.exists_directory(file.parent):
-            yield name, f"{file.parent.name} is not a directory of this step"
-        elif (num_bytes := posix.size_of(file)) is None:
-            yield name, "missing, or not a regular file"
-        elif num_bytes != record.num_bytes:
-            yield name, f"has {num_bytes} bytes, {record.num_bytes} were written"
+        try:
+            num_bytes = posix.size_of(file)
+            if file.parent != path and not posix.exists_directory(file.parent):
+                yield name, f"{file.parent.name} is not a directory of this step"
+            elif num_bytes is None:
+                yield name, "missing, or not a regular file"
+            elif num_bytes != record.num_bytes:
+                yield name, f"has {num_bytes} bytes, {record.num_bytes} were written"
+        except OSError as error:  # a folder that may not be entered
+            yield name, f"cannot be read: {error}"
 
 
 def list_steps(run: Path) -> list[Step]:

@@ -14,8 +14,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from ckptlab.errors import FormatError
+
+
+class File(NamedTuple):
+    """An open file: the descriptor, and the path for what an error says."""
+
+    fd: int
+    path: Path
 
 
 def exists_directory(path: Path) -> bool:
@@ -38,16 +46,17 @@ def size_of(path: Path) -> int | None:
     return found.st_size if found is not None and stat.S_ISREG(found.st_mode) else None
 
 
-def open_to_read(path: Path) -> AbstractContextManager[int]:
-    """Open a regular file; the descriptor is for `read_into`."""
+def open_to_read(path: Path) -> AbstractContextManager[File]:
+    """Open a regular file, for `read_into`."""
     return _opened(path, os.O_RDONLY)
 
 
-def read_into(fd: int, begin: int, view: memoryview) -> None:
+def read_into(file: File, begin: int, view: memoryview) -> None:
     """Fill the byte view from byte `begin` of the file on; raise `FormatError` when the file ends before."""
     filled = 0
     while filled < len(view):
-        num_bytes = os.preadv(fd, [view[filled:]], begin + filled)
+        with _naming(file.path):
+            num_bytes = os.preadv(file.fd, [view[filled:]], begin + filled)
         if num_bytes == 0:
             raise FormatError(f"the file ends at byte {begin + filled}; bytes {begin} to {begin + len(view)} were to be read")
         filled += num_bytes
@@ -55,71 +64,75 @@ def read_into(fd: int, begin: int, view: memoryview) -> None:
 
 def read_file(path: Path, at_most: int) -> bytes:
     """Read a small file whole; raise `FormatError` when it has more than `at_most` bytes."""
-    with open_to_read(path) as fd:
-        num_bytes = os.fstat(fd).st_size
+    with open_to_read(path) as file:
+        num_bytes = os.fstat(file.fd).st_size
         if num_bytes > at_most:
             raise FormatError(f"{path} has {num_bytes} bytes; such a file has at most {at_most}")
         data = bytearray(num_bytes)
-        read_into(fd, 0, memoryview(data))
+        read_into(file, 0, memoryview(data))
     return bytes(data)
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory, and its parents, unless it is here."""
+    """Make a directory and its parents, unless they are here."""
     path.mkdir(parents=True, exist_ok=True)
 
 
-def create(path: Path) -> None:
-    """Create an empty file; raise `FileExistsError` when something is here already."""
-    with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL):
-        pass
+def make_directory_durably(path: Path) -> None:
+    """Make a directory and its parents, unless they are here, and return when their names are on the disk."""
+    missing = [directory for directory in (path, *path.parents) if not directory.exists()]
+    make_directory(path)
+    for directory in missing:
+        sync_directory(directory.parent)
 
 
 def reserve(path: Path, num_bytes: int) -> None:
     """Create a file of `num_bytes`, granted where the file system can: "disk full" comes before the first byte."""
-    with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
-        os.ftruncate(fd, num_bytes)
+    with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
+        os.ftruncate(file.fd, num_bytes)
         if sys.platform == "linux" and num_bytes > 0:
             try:
-                os.posix_fallocate(fd, 0, num_bytes)
+                os.posix_fallocate(file.fd, 0, num_bytes)
             except OSError as error:
                 if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
                     raise
 
 
-def open_to_write(path: Path) -> AbstractContextManager[int]:
-    """Open a file that is there already; the descriptor is for `write_at` and `sync`."""
+def open_to_write(path: Path) -> AbstractContextManager[File]:
+    """Open a file that is there already, for `write_at` and `sync`."""
     return _opened(path, os.O_WRONLY)
 
 
-def write_at(fd: int, begin: int, data: bytes | memoryview) -> None:
+def write_at(file: File, begin: int, data: bytes | memoryview) -> None:
     """Write all of `data` (bytes) from byte `begin` of the file on; a system call may take less than it was given."""
     view = memoryview(data)
     assert view.itemsize == 1, "a view of larger items would be cut at items, not at bytes"
     while view:
-        num_bytes = os.pwrite(fd, view, begin)
+        with _naming(file.path):
+            num_bytes = os.pwrite(file.fd, view, begin)
         view, begin = view[num_bytes:], begin + num_bytes
 
 
-def sync(fd: int) -> None:
+def sync(file: File) -> None:
     """Return only when what was written is on the disk."""
-    if sys.platform == "darwin":  # there fsync leaves the bytes in the drive's cache
-        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
-    else:
-        os.fsync(fd)
+    with _naming(file.path):
+        if sys.platform == "darwin":  # there fsync leaves the bytes in the drive's cache
+            fcntl.fcntl(file.fd, fcntl.F_FULLFSYNC)
+        else:
+            os.fsync(file.fd)
 
 
 def write_file(path: Path, data: bytes) -> None:
     """Create a file with these bytes and make them durable."""
-    with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
-        write_at(fd, 0, data)
-        sync(fd)
+    with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
+        write_at(file, 0, data)
+        sync(file)
 
 
 def append_line(path: Path, line: bytes) -> None:
     """Append one line with one `write`, so that lines of several processes never mix."""
-    with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) as fd:
-        if os.write(fd, line) != len(line):
+    with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) as file:
+        if os.write(file.fd, line) != len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
@@ -127,7 +140,7 @@ def sync_directory(path: Path) -> None:
     """Make the names in a directory durable: files that were created in it, renamed or removed."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        sync(fd)
+        sync(File(fd, path))
     finally:
         os.close(fd)
 
@@ -152,8 +165,18 @@ def _lstat(path: Path) -> os.stat_result | None:
 
 
 @contextmanager
-def _opened(path: Path, flags: int) -> Iterator[int]:
-    """Open a regular file; an `OSError` inside gets its name, because `pwrite` and `fsync` know only the descriptor."""
+def _naming(path: Path) -> Iterator[None]:
+    """Give an `OSError` the file's name: `pwrite` and `fsync` know only the descriptor."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[File]:
     try:
         fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)  # without O_NONBLOCK a FIFO waits for its other end
     except OSError as error:
@@ -161,12 +184,9 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
             raise
         raise FormatError(f"{path} is a link or a FIFO, not a regular file") from error
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise FormatError(f"{path} is not a regular file")
-        yield fd
-    except OSError as error:
-        if error.filename is None:
-            error.filename = str(path)
-        raise
+        with _naming(path):
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise FormatError(f"{path} is not a regular file")
+            yield File(fd, path)
     finally:
         os.close(fd)

@@ -1,8 +1,8 @@
 """One process at a time changes a run: a lock on `RUN/.lock` that ends with the process, also by SIGKILL.
 
 It is a record lock (`lockf`), not `flock`: forked loader workers inherit the latter and would hold the run after their
-parent died. The price: closing *any* descriptor of the file drops the lock, so nobody else in this process opens it, and
-a process must not take the lock of one run twice.
+parent died. The price: such a lock belongs to the process, and closing *any* descriptor of the file drops it. So what
+this process holds is remembered here, and nobody else opens the file.
 """
 
 import errno
@@ -10,7 +10,7 @@ import fcntl
 import os
 import socket
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from ckptlab.errors import StepError
 from ckptlab.format.names import LOCK
@@ -19,13 +19,18 @@ from ckptlab.format.names import LOCK
 class RunLock:
     """The right to change a run, from `take` to `release` or the end of the process."""
 
-    def __init__(self, fd: int) -> None:
+    _held: ClassVar[set[Path]] = set()  # by this process
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path = path
         self._fd = fd
 
     @classmethod
     def take(cls, run: Path) -> Self:
         """Take the lock of the run in this directory (coordinator only); raise `StepError` when another process has it."""
-        path = run / LOCK
+        path = run.resolve() / LOCK
+        if path in cls._held:
+            raise StepError(f"{run} is in use by this process; close the Checkpointer that has it first")
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -37,8 +42,10 @@ class RunLock:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
             raise StepError(f"{run} is in use by {holder}; end that process or save into another directory") from error
-        return cls(fd)
+        cls._held.add(path)
+        return cls(path, fd)
 
     def release(self) -> None:
         """Let another process take the lock; the file stays, because removing it would let two processes hold two files."""
         os.close(self._fd)
+        self._held.discard(self._path)

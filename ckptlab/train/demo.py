@@ -3,36 +3,20 @@
 It only directs: the ranks are processes of their own, started and restarted by torch's elastic agent; torch is not loaded here.
 """
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-import click
-
 from ckptlab.errors import StepError, UsageError, WorldError
 from ckptlab.train.launch import launch
 from ckptlab.train.options import Options
-from ckptlab.train.report import PARTS, DemoReport, find_differences, resumed_from
+from ckptlab.train.report import DemoReport, find_differences, resumed_from
 from ckptlab.train.text import read_text
 
 MIN_STEPS = 2
 Say = Callable[[str], object]
-
-
-def tell(*, ranks: int, steps: int, directory: Path | None, kill_rank: int | None, text: Path | None, as_json: bool) -> int:
-    """Do the demo and tell it on stdout; with `as_json` its report goes there and the story to stderr. Return the exit code."""
-
-    def say(line: str) -> None:
-        click.echo(line, err=as_json)
-
-    report = demo(ranks=ranks, steps=steps, directory=directory, kill_rank=kill_rank, text=text, say=say)
-    tell_end(report, say)
-    if as_json:
-        click.echo(json.dumps(report.to_json(), indent=1))
-    return 1 if report.differences else 0
 
 
 def demo(
@@ -108,16 +92,3 @@ def fresh_folder(directory: Path | None) -> Path:
         raise StepError(f"{directory} is not an empty folder; give another one (nothing in it was changed)")
     directory.mkdir(parents=True, exist_ok=True)
     return directory
-
-
-def tell_end(report: DemoReport, say: Say) -> None:
-    """Tell what came out, part by part."""
-    say("")
-    for part in PARTS:
-        say(f"   {part:<20} {report.differences.get(part, 'identical')}")
-    outcome = "differs from" if report.differences else "is, bit for bit,"
-    say(
-        f"\nRank {report.killed_rank} died in step {report.killed_at_step}. All ranks were started again, took the checkpoint "
-        f"of step {report.resumed_from_step} and trained on.\nThe finished run {outcome} the run that was never broken. "
-        f"{report.seconds:.0f} s in all.\nTo look at it: ckptlab ls {report.directory / 'broken'}"
-    )

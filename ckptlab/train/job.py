@@ -21,7 +21,7 @@ from ckptlab.ranks.join import init_from_environment, take_device
 from ckptlab.resume import Checkpointer, ResumableSampler, TrainState
 from ckptlab.resume.rng import derive_seed, reseed
 from ckptlab.train.model import GPT
-from ckptlab.train.options import Options
+from ckptlab.train.options import DETERMINISM, Options
 from ckptlab.train.records import cut_records, open_records, write_record
 from ckptlab.train.text import CONTEXT, read_text
 from ckptlab.train.windows import Windows
@@ -39,6 +39,7 @@ def train(options: Options) -> None:
         CkptlabError: the text, the options and what is in the run's folder do not fit together.
     """
     device = join_ranks(deterministic=options.deterministic)
+    options.check(dist.get_world_size())
     torch.manual_seed(options.seed)  # the same model on all ranks …
     model = GPT(CONTEXT).to(device)
     shard(model)
@@ -112,7 +113,9 @@ def join_ranks(*, deterministic: bool) -> torch.device:
         store = dist.HashStore()  # type: ignore[attr-defined]  # public, but torch does not say so in types
         dist.init_process_group(backend, store=store, rank=0, world_size=1)
     device = torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else torch.device("cpu")
-    say(f"world of {dist.get_world_size()}, {backend} on {device.type}, {'' if deterministic else 'not '}deterministic")
+    say(
+        f"world of {dist.get_world_size()}, {backend} on {device.type}, {DETERMINISM if deterministic else 'not deterministic'}"
+    )
     return device
 
 

@@ -2,18 +2,26 @@
 
 from collections.abc import Callable
 
-from ckptlab.errors import RankRaised
+from ckptlab.errors import RankRaised, UsageError
 from ckptlab.ranks import Failure, run_job
 from ckptlab.train.options import Options
+from ckptlab.train.text import read_text
 
 
 def launch(job: Options, *, ranks: int, max_restarts: int, say: Callable[[str], object]) -> list[Failure]:
     """Run the job to its end, starting all ranks again when one is lost; return which were, and tell of each by `say`.
 
     Raises:
+        UsageError: the options do not fit together, or not with the ranks or the text; no rank was started.
         RankRaised: a rank raised. It would raise again, so there is no restart.
         RankLost: more ranks were lost, one after the other, than there are restarts.
     """
+    job.check(ranks)
+    text = read_text(job.text)
+    if job.global_batch > text.num_samples:
+        raise UsageError(
+            f"--global-batch {job.global_batch}: {text.folder} holds {text.num_samples} samples; give a folder with more text"
+        )
     failures: list[Failure] = []
 
     def on_failure(failure: Failure) -> None:

@@ -7,6 +7,10 @@ from typing import Any
 
 import click
 
+from ckptlab.errors import UsageError
+
+DETERMINISM = "deterministic algorithms in torch and cuBLAS, no cuDNN benchmark, one CPU thread a rank"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -24,6 +28,19 @@ class Options:
     text: Path | None = None
     deterministic: bool = True
     kill: tuple[int, int] | None = None
+
+    def check(self, num_ranks: int) -> None:
+        """Refuse what so many ranks could not do (the process that starts them, and every rank)."""
+        if self.global_batch % (parts := num_ranks * self.accumulate):
+            raise UsageError(
+                f"--global-batch {self.global_batch} cannot be dealt out evenly to {num_ranks} ranks in {self.accumulate} "
+                f"micro-batches each; take a multiple of {parts}, or another number of ranks"
+            )
+        if self.kill is not None and not (0 <= self.kill[0] < num_ranks and 1 <= self.kill[1] <= self.steps):
+            raise UsageError(
+                f"--kill {self.kill[0]} {self.kill[1]}: expected one of the ranks 0 to {num_ranks - 1}, "
+                f"and one of the steps 1 to {self.steps}"
+            )
 
 
 def option(name: str, kind: Any, text: str, metavar: str | None = None) -> Callable[..., Any]:
@@ -49,7 +66,7 @@ OPTIONS = (
     option(
         "--deterministic/--no-deterministic",
         bool,
-        "Same input, same bits: deterministic algorithms in torch and cuBLAS, no cuDNN benchmark, one CPU thread a rank.",
+        f"Same input, same bits: {DETERMINISM}.",
     ),
     option(
         "--kill",
@@ -57,6 +74,10 @@ OPTIONS = (
         "A fault, to practise with: SIGKILL this rank in the middle of this step, in the first attempt only.",
         metavar="RANK STEP",
     ),
+)
+
+ranks_option = click.option(
+    "--ranks", default=4, show_default=True, type=click.IntRange(1, 64), help="Ranks that train, on this machine."
 )
 
 

@@ -26,6 +26,11 @@ class Text:
     data: bytes
     fingerprint: str
 
+    @property
+    def num_samples(self) -> int:
+        """Count the windows of CONTEXT + 1 bytes, of which two neighbours share one byte."""
+        return (len(self.data) - 1) // CONTEXT
+
 
 def read_text(folder: Path | None = None) -> Text:
     """Read at most MAX_TEXT_BYTES from the folder, or from Python's own library (any process; every rank reads the same).

@@ -14,11 +14,11 @@ class Windows(Dataset[tuple[int, torch.Tensor]]):
     """
 
     def __init__(self, text: Text) -> None:
-        self.fingerprint = text.fingerprint
+        self.fingerprint, self._num_samples = text.fingerprint, text.num_samples
         self._bytes = torch.frombuffer(bytearray(text.data), dtype=torch.uint8)
 
     def __len__(self) -> int:
-        return (len(self._bytes) - 1) // CONTEXT
+        return self._num_samples
 
     def __getitem__(self, number: int) -> tuple[int, torch.Tensor]:
         begin = number * CONTEXT
