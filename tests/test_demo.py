@@ -4,15 +4,15 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from ckptlab.cli.main import run
 from ckptlab.errors import StepError, UsageError
 from ckptlab.train.demo import demo as do_demo
 from ckptlab.train.demo import fresh_folder, schedule
-from ckptlab.train.report import PARTS, find_differences
+from ckptlab.train.report import PARTS, DemoReport, find_differences
 
 RANKS, STEPS = 2, 4
 SMALL = ["--ranks", str(RANKS), "--steps", str(STEPS), "--kill-rank", "1"]
@@ -112,20 +112,30 @@ def test_one_changed_byte_is_found_and_named(finished: Finished, tmp_path: Path,
     assert name in differences[part]
 
 
-def test_a_text_that_changes_between_the_runs_makes_the_demo_fail(tmp_path: Path) -> None:
-    text, folder = tmp_path / "text", tmp_path / "demo"
-    text.mkdir()
-    (text / "poem.txt").write_text("the sea, the sea. " * 2000)
-    command = [*CKPTLAB, "demo", *SMALL, "--json", "--text", str(text), "--directory", str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as running:
-        while not (folder / "unbroken" / "records").exists():  # the first run has read its text by then
-            assert running.poll() is None
-            time.sleep(0.05)
-        (text / "poem.txt").write_text("the sea, the sky. " * 2000)
-        report = json.loads(running.communicate(timeout=100)[0])
-    assert running.returncode == 1
-    assert report["bitwise_equal"] is False
-    assert report["first_difference"].startswith("parameters: blocks.0.")
+def test_runs_that_differ_are_told_by_part_and_the_exit_code_is_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = DemoReport(
+        directory=tmp_path,
+        ranks=4,
+        steps=40,
+        killed_rank=2,
+        killed_at_step=25,
+        resumed_from_step=20,
+        differences={"losses": "rank 1, step 21: 2.5 and 2.25"},
+        seconds=0.0,
+    )
+    monkeypatch.setattr("ckptlab.cli.demo.do_demo", lambda **_: report)
+    assert run(["demo"]) == 1
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert {"parameters identical", "losses rank 1, step 21: 2.5 and 2.25", "random state identical"} <= set(lines)
+    assert any("differs from the run that was never broken" in line for line in lines)
+    assert run(["demo", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert "differs from" in err
+    document = json.loads(out)
+    assert document["bitwise_equal"] is False
+    assert document["first_difference"] == "losses: rank 1, step 21: 2.5 and 2.25"
 
 
 def test_a_folder_that_holds_something_is_refused_and_left_alone(tmp_path: Path) -> None:

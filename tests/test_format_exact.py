@@ -142,7 +142,6 @@ HOSTILE = {
     "a list inside a key": b'{"$items": [[{"$tuple": [[1]]}, 2]]}',
     "a key twice": b'{"$items": [[1, 2], [1, 3]]}',
     "keys that are equal": b'{"$items": [[1, 2], [true, 3]]}',
-    "keys that collide": json.dumps({"$items": [[i * (2**61 - 1), 0] for i in range(100_000)]}).encode(),
     "a tensor of the wrong size": b'{"$tensor": {"dtype": "F32", "shape": [2], "hex": "6f12833a"}}',
     "a tensor in capitals": b'{"$tensor": {"dtype": "F32", "shape": [], "hex": "6F12833A"}}',
     "a tensor with spaces": b'{"$tensor": {"dtype": "U8", "shape": [2], "hex": "6f 2"}}',
@@ -153,20 +152,6 @@ HOSTILE = {
     "a tensor above 4 KiB": b'{"$tensor": {"dtype": "U8", "shape": [4097], "hex": "' + b"00" * 4097 + b'"}}',
     "a tensor without a dtype": b'{"$tensor": {"shape": [], "hex": ""}}',
     "a member twice": b'{"a": 1, "a": 2}',
-    "NaN": b"NaN",
-    "minus infinity": b"[-Infinity]",
-    "a number too large for a float": b"1e999",
-    "an integer of a million digits": b"1" * 10**6,
-    "half a letter": b'"\xc3"',
-    "half a surrogate pair": b'"\\udC00"',
-    "half a surrogate pair as a key": b'{"\\ud83d": 1}',
-    "UTF-16": '{"a": 1}'.encode("utf-16"),
-    "a byte order mark": b"\xef\xbb\xbf{}",
-    "a raw newline in text": b'"\n"',
-    "text after the end": b"{} 1",
-    "nothing": b"",
-    "a million lists": b"[" * 10**6 + b"]" * 10**6,
-    "a million objects": b'{"a":' * 10**6,
     "65 lists": b"[" * 66 + b"]" * 66,
     "300 tuples": b'{"$tuple": [' * 300 + b"]}" * 300,
     "more than 64 MiB": b" " * (64 * 2**20) + b"1",
@@ -177,10 +162,6 @@ HOSTILE = {
 def test_a_hostile_state_is_refused(why: str) -> None:
     with pytest.raises(FormatError, match=r"^state: "):
         decode(HOSTILE[why])
-
-
-def test_a_whole_surrogate_pair_in_escapes_is_one_letter() -> None:
-    assert decode(b'"\\ud83d\\ude00"') == "\U0001f600"
 
 
 def test_a_state_that_no_reader_would_take_is_not_written() -> None:

@@ -32,6 +32,12 @@ def test_names_that_are_not_steps_are_hidden_and_never_parse() -> None:
     aside = [names.temporary_name(40, "a1"), names.aside_name("trash", 40, "a1"), names.aside_name("bad", 40, "a1")]
     assert aside == [".tmp-step-00000040-a1", ".trash-step-00000040-a1", ".bad-step-00000040-a1"]
     assert [names.parse_step(name) for name in aside] == [None] * 3
+    assert [names.parse_aside(name) for name in aside] == ["torn", "trash", "bad"]
+
+
+@pytest.mark.parametrize("name", ["step-00000040", ".tmp", ".bad-seed-1", ".torn-step-00000040-a1", "x.tmp-step-00000040-a1"])
+def test_a_directory_of_somebody_else_is_not_taken_for_one_set_aside(name: str) -> None:
+    assert names.parse_aside(name) is None
 
 
 def test_every_name_of_a_file_that_is_given_is_also_taken() -> None:

@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Partial
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Shard, distribute_tensor
 
 from ckptlab.checkpoint import Contents, load, save
 from ckptlab.errors import RankRaised
@@ -121,6 +121,8 @@ def save_odd(run: Path, what: str) -> None:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     odd = {
         "partial": lambda: DTensor.from_local(torch.ones(2), mesh, [Partial()]),
+        "descending": lambda: distribute_tensor(torch.ones(4), DeviceMesh("cpu", [1, 0]), [Shard(0)]),
+        "expanded": lambda: torch.ones(1).expand(3),
         "subclass": lambda: torch.ones(2).as_subclass(Odd),
         "sparse": lambda: torch.eye(3).to_sparse(),
         "complex128": lambda: torch.ones(2, dtype=torch.complex128),
@@ -133,10 +135,12 @@ def save_odd(run: Path, what: str) -> None:
     ("what", "words"),
     [
         ("partial", "'layer.odd' is placed as P"),
+        ("descending", "'layer.odd' is on a mesh whose ranks do not ascend, [1, 0]"),
+        ("expanded", "'layer.odd' is expanded"),
         ("subclass", "'layer.odd' is a Odd"),
         ("sparse", "'layer.odd' is torch.float32, torch.sparse_coo"),
         ("complex128", "'layer.odd' is torch.complex128"),
-        ("extra", "'_extra_state' in the model's state dict is a dict"),
+        ("extra", "'_extra_state' in the model's state dict is no parameter or buffer"),
     ],
 )
 def test_what_cannot_be_saved_is_refused_by_name(what: str, words: str, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from ckptlab.ranks import World
 
 PAIRS = [(source, target) for source, target in zip(TOPOLOGIES, TOPOLOGIES[6:] + TOPOLOGIES[:6], strict=True)]
 PAIRS += [(("fsdp", 4), ("fsdp", n)) for n in (1, 2, 3, 8)] + [(("fsdp", n), ("fsdp", 4)) for n in (2, 3, 8)]
+PAIRS += [((kind, 4), ("fsdp", n)) for kind in ("replicated x fsdp", "fsdp x tensor parallel") for n in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS, ids=lambda topology: f"{topology[0]} {topology[1]}")

@@ -13,12 +13,13 @@ import torch
 import torch.distributed as dist
 from jobs import Noisy, make_job, train
 from states import local_bytes
+from torch.utils.data import DataLoader, Dataset
 
 from ckptlab.checkpoint import Contents, load, save
 from ckptlab.checkpoint.phases import PHASES
 from ckptlab.errors import CkptlabError, CorruptError, LoadError, RankRaised, SaveError
 from ckptlab.ranks import World
-from ckptlab.resume import Checkpointer, TrainState
+from ckptlab.resume import Checkpointer, ResumableSampler, TrainState
 from ckptlab.steps import list_steps, verify
 from ckptlab.steps.steps import read_step
 
@@ -38,6 +39,9 @@ def resume_something_else(run: Path, what: str) -> tuple[str, str, bool]:
     if what == "groups":
         first = state.optimizer.param_groups[0]
         state.optimizer.param_groups.append({**first, "params": [first["params"].pop()]})
+    if what == "optimizer":
+        optimizer = torch.optim.SGD(state.model.parameters())
+        state = TrainState(model=state.model, optimizer=optimizer, loader=state.loader, **state.stateful)
     if what == "schedule":
         state = TrainState(model=state.model, optimizer=state.optimizer, loader=state.loader)
     before = local_bytes(state.contents().model)
@@ -57,6 +61,7 @@ def resume_something_else(run: Path, what: str) -> tuple[str, str, bool]:
         ("dtype", "LoadError", "wanted BF16"),
         ("data", "ResumeError", "fingerprint: 'noisy' and 'other'"),
         ("seed", "ResumeError", "data.seed: 3 and 4"),
+        ("optimizer", "ResumeError", "the step is of the optimizer AdamW, this run has SGD"),
         ("groups", "ResumeError", "the optimizer has 2 param groups, the step has 1"),
         ("schedule", "ResumeError", "['scheduler']"),
     ],
@@ -100,6 +105,10 @@ def damage_rank_file(step: Path) -> None:
     flip(step / "ranks/rank-00001.safetensors", -1)
 
 
+def damage_rank_header(step: Path) -> None:
+    flip(step / "ranks/rank-00001.safetensors", 30)
+
+
 def damage_state(step: Path) -> None:
     flip(step / "state.json", 20)
 
@@ -118,7 +127,16 @@ def unreadable(step: Path) -> None:
     os.mkfifo(step / "model/model-00001-of-00001.safetensors")
 
 
-DAMAGES = [unreadable, damage_optimizer, damage_model, damage_rank_file, damage_state, lose_a_file, lose_the_manifest]
+DAMAGES = [
+    unreadable,
+    damage_optimizer,
+    damage_model,
+    damage_rank_file,
+    damage_rank_header,
+    damage_state,
+    lose_a_file,
+    lose_the_manifest,
+]
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
@@ -320,6 +338,65 @@ def test_a_save_before_the_optimizer_stepped_is_refused_on_all_ranks(tmp_path: P
     with World(2) as world, pytest.raises(RankRaised, match="has not stepped"):
         world.run(save_before_the_optimizer_stepped, tmp_path)
     assert list_steps(tmp_path) == []
+
+
+def test_a_file_that_cannot_be_read_any_more_is_a_bad_block_with_its_tensors(tmp_path: Path) -> None:
+    step = save(tmp_path, 1, Contents(model={"w": torch.arange(6.0)}))
+    filled = {"w": torch.zeros(6)}
+
+    def wanted(manifest: object, state: object) -> Contents:
+        file = step / "model/model-00001-of-00001.safetensors"
+        file.unlink()
+        os.mkfifo(file)  # after the step was found whole, as a disk dies
+        return Contents(model=filled)
+
+    with pytest.raises(CorruptError, match=r"bytes 0-4120: cannot be read: .* not a regular file; tensors in it: w") as caught:
+        load(step, wanted)
+    assert caught.value.state_changed is False
+    assert torch.equal(filled["w"], torch.zeros(6))
+
+
+def test_a_step_below_the_others_is_kept_when_it_is_saved_and_no_number_is_too_large_unnoticed(tmp_path: Path) -> None:
+    for number in (100, 110, 120, 10):
+        step = save(tmp_path, number, Contents(model={"w": torch.zeros(1)}), keep_last=3)
+        assert read_step(step).whole
+    with pytest.raises(SaveError, match=r"a step is a number from 0 to"):
+        save(tmp_path, 10**18, Contents(model={"w": torch.zeros(1)}))
+
+
+def test_a_step_whose_file_was_taken_away_while_it_was_saved_is_not_committed(tmp_path: Path) -> None:
+    def take_away(phase: str) -> None:
+        if phase == "agree":
+            next(tmp_path.glob(".tmp-*/state.json")).unlink()
+
+    with pytest.raises(SaveError, match=r"state.json: missing"):
+        save(tmp_path, 1, Contents(model={"w": torch.zeros(1)}), on_phase=take_away)
+    assert list_steps(tmp_path) == []
+
+
+class Drawing(Dataset[torch.Tensor]):
+    """Samples that are only noise, drawn in a loader worker from its global generator."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.rand(3)
+
+
+def test_loader_workers_draw_new_numbers_in_every_epoch_and_after_a_resume_at_the_same_place(tmp_path: Path) -> None:
+    def job() -> TrainState:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 1)
+        loader = DataLoader(Drawing(), batch_sampler=ResumableSampler(4, global_batch=2, seed=0), num_workers=1)
+        return TrainState(model=model, optimizer=torch.optim.SGD(model.parameters()), loader=loader)
+
+    def drawn(state: TrainState, until: int) -> list[list[float]]:
+        return [batch.flatten().tolist() for (batch,) in state.steps(until=until)]
+
+    first = drawn(job(), until=6)
+    assert len({str(numbers) for numbers in first}) == 6, "an epoch has the noise of another"
+    assert drawn(job(), until=6) == first, "the same run draws other numbers"
 
 
 def test_contents_without_ranks_are_saved_and_loaded_in_one_process(tmp_path: Path) -> None:

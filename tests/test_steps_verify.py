@@ -10,6 +10,8 @@ from steps_made_by_hand import BLOCK_BYTES, make_step
 
 from ckptlab.steps import verify
 from ckptlab.steps.steps import read_step
+from ckptlab.steps.verify import bad_block
+from ckptlab.storage import posix
 
 FILES = [
     "model/model-00001-of-00001.safetensors",
@@ -105,3 +107,57 @@ def test_a_missing_a_short_and_an_unlisted_file_are_named_and_the_rest_is_still_
     assert faults[optim_file].tensors == ("exp_avg::proj.weight", "step::proj.weight")
     assert faults["ranks/rank-00000.json"].what == "has 3 bytes, 14 were written"
     assert "not listed" in faults["notes.txt"].what
+
+
+@pytest.mark.parametrize("call", ["open_to_read", "size_of"])
+def test_a_file_that_may_not_be_opened_or_seen_is_named_and_the_rest_is_still_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    path = make_step(tmp_path, 40)
+    really = getattr(posix, call)
+
+    def refused(file: Path) -> object:
+        if file.name in {"rank-00000.safetensors", "optim-00001-of-00001.safetensors"}:
+            raise PermissionError(13, "Permission denied", str(file))
+        return really(file)
+
+    (path / "state.json").write_bytes((path / "state.json").read_bytes().replace(b"40", b"41"))
+    monkeypatch.setattr(posix, call, refused)
+    faults = {fault.file: fault for fault in verify(read_step(path))}
+    optim_file = "optim/optim-00001-of-00001.safetensors"
+    assert faults.keys() == {optim_file, "ranks/rank-00000.safetensors", "state.json"}
+    assert faults[optim_file].tensors == ("exp_avg::proj.weight", "step::proj.weight")
+    assert faults[optim_file].end == (path / optim_file).stat().st_size
+    assert all("Permission denied" in faults[file].what for file in (optim_file, "ranks/rank-00000.safetensors"))
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = read_step(make_step(tmp_path, 40))
+
+    def refused(folder: Path) -> list[str]:
+        if folder.name == "model":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return sorted(os.listdir(folder))
+
+    monkeypatch.setattr(posix, "list_names", refused)
+    (fault,) = verify(step)
+    assert (fault.file, "cannot be listed" in fault.what) == ("model", True)
+
+
+def test_a_rank_file_with_a_header_that_cannot_be_read_is_named_without_its_tensors(tmp_path: Path) -> None:
+    path = make_step(tmp_path, 40)
+    with (path / FILES[3]).open("r+b") as file:
+        file.write(b"\xff" * 8)
+    (fault,) = verify(read_step(path))
+    assert (fault.file, fault.begin, fault.end, fault.tensors) == (FILES[3], 0, BLOCK_BYTES, ())
+
+
+@pytest.mark.parametrize(("file", "tensor"), [(FILES[2], "exp_avg::proj.weight"), (FILES[3], "rng::torch")])
+def test_a_block_that_a_reader_found_bad_is_named_as_verify_names_it(tmp_path: Path, file: str, tensor: str) -> None:
+    path = make_step(tmp_path, 40)
+    with flipped_bit(path / file, (path / file).stat().st_size - 9):
+        step = read_step(path)
+        (fault,) = verify(step)
+        assert step.manifest is not None
+        assert bad_block(path, step.manifest, file, fault.begin // BLOCK_BYTES, fault.what) == fault
+    assert tensor in fault.tensors

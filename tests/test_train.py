@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from ckptlab.cli.main import run
 from ckptlab.errors import RankRaised, UsageError
 from ckptlab.ranks import World
 from ckptlab.train.job import shard, train_step
@@ -150,8 +151,36 @@ def test_without_a_launcher_the_world_is_one_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ckptlab.train", str(tmp_path / "run"), "--steps", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stdout) == (0, "")
-    assert "world of 1, gloo on cpu, deterministic" in done.stderr
-    failed = subprocess.run([*command, "--text", str(tmp_path / "none")], capture_output=True, text=True, timeout=100)
+    assert "world of 1, gloo on cpu, deterministic algorithms in torch and cuBLAS" in done.stderr
+    failed = subprocess.run([*command, "--kill", "1", "1"], capture_output=True, text=True, timeout=100)
     assert failed.returncode == 2
-    assert f"rank 0: error: text: {tmp_path}/none is not a folder" in failed.stderr
+    assert "rank 0: error: --kill 1 1: expected one of the ranks 0 to 0" in failed.stderr
     assert "Traceback" not in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--text", "none"], "text: none is not a folder"),
+        (["--text", "few"], "--global-batch 16: few holds 7 samples"),
+        (["--global-batch", "6"], "--global-batch 6 cannot be dealt out evenly to 4 ranks"),
+        (["--kill", "9", "1"], "--kill 9 1: expected one of the ranks 0 to 3"),
+        (["--kill", "1", "201"], "one of the steps 1 to 200"),
+        (["--kill", "-1", "1"], "one of the ranks 0 to 3"),
+    ],
+)
+def test_bad_usage_is_told_by_ckptlab_train_before_a_rank_is_started(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("few").mkdir()
+    Path("few/poem.txt").write_text("the sea\n" * 113)
+    assert run(["train", "run", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert message in err
+    assert not Path("run").exists()

@@ -118,7 +118,7 @@ def _buffers_to_keep_apart(told: list[dict[str, Any]]) -> list[str]:
             if not is_buffer:
                 raise ReplicaMismatch(
                     f"{name!r} differs between rank {other} (crc32 {expected:08x}) and rank {rank} (crc32 {checksum:08x}), "
-                    f"which should hold equal copies; find where the ranks drifted apart, or load a step from before"
+                    f"which should hold equal copies; are gradients averaged (DDP, an all-reduce)? Else load a step from before"
                 )
             differing.add(name)
     if not differing:

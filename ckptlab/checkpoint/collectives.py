@@ -8,6 +8,7 @@ what goes wrong on a rank travels as a value (`Outcome`), and the coordinator an
 """
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -94,9 +95,24 @@ class Group:
 
     @classmethod
     def of_world(cls, timeout: timedelta = TIMEOUT) -> "Group":
-        """Return the group of all ranks; a world that is not initialised is a world of one. Every rank calls this."""
+        """Return the group of all ranks; a world that is not initialised is a world of one. Every rank calls this.
+
+        Raises:
+            RanksDisagree: not all ranks came.
+        """
         rank, world_size = rank_and_world_size()
-        process_group = dist.new_group(backend="gloo", timeout=timeout) if world_size > 1 else None
+        started = int(os.environ.get("WORLD_SIZE", 1))
+        if world_size < started and not dist.is_initialized():
+            raise RanksDisagree(
+                f"WORLD_SIZE is {started}, but torch.distributed is not initialised: every rank takes itself for the only one; "
+                f"call ckptlab.ranks.init_from_environment() first"
+            )
+        try:
+            process_group = dist.new_group(backend="gloo", timeout=timeout) if world_size > 1 else None
+        except RuntimeError as error:
+            raise RanksDisagree(
+                f"rank {rank} did not meet all others: a rank died, or did not come in time ({error})"
+            ) from error
         return cls(rank, world_size, process_group, timeout)
 
     @classmethod
@@ -208,4 +224,4 @@ def _unpack(answer: dict[str, Any], outcome: Outcome) -> Any:
 
 def _lost(ranks: tuple[int, ...]) -> str:
     named = ", ".join(map(str, ranks))
-    return f"lost rank{'s' if len(ranks) > 1 else ''} {named}: died, or did not answer in time"
+    return f"lost rank{'s' if len(ranks) > 1 else ''} {named}: died, or did not answer in time, now or before"

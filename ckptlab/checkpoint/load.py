@@ -64,26 +64,26 @@ def load(step: Path, wanted: Wanted, *, verify_first: bool = True, group: Group 
         LoadError: anything else: the step is not whole, holds other names, dtypes or shapes, or cannot be read. Raised on every
             rank alike; `state_changed` says whether tensors may have been changed.
     """
-    with Group.lent(group) as ranks:
-        loading = _Loading(Path(step), wanted, ranks)
-        try:
+    changing = False
+    try:
+        with Group.lent(group) as ranks:
+            loading = _Loading(Path(step), wanted, ranks)
             ranks.agree(attempt(loading.open), _refuse_different_steps)
             ranks.agree(attempt(loading.plan), _refuse_what_nobody_wants)
             if verify_first:
                 ranks.agree(attempt(loading.verify))
-            loading.state_changed = True
+            changing = True
             ranks.agree(attempt(loading.fill))
-        except RanksDisagree as error:
-            kind = ERRORS.get(error.kind, LoadError)
-            raise kind(f"{step} is not loaded: {error}", state_changed=loading.state_changed) from error
-    return loading.loaded()
+            return loading.loaded()
+    except RanksDisagree as error:
+        kind = ERRORS.get(error.kind, LoadError)
+        raise kind(f"{step} is not loaded: {error}", state_changed=changing) from error
 
 
 class _Loading:
     """One load on one rank; nothing is communicated here."""
 
     def __init__(self, path: Path, wanted: Wanted, group: Group) -> None:
-        self.state_changed = False
         self._state: State = {}
         self._rank_state: State = {}
         self._path, self._wanted, self._group = path, wanted, group
@@ -132,6 +132,8 @@ class _Loading:
             raise LoadError(
                 f"the step has no {' and '.join(files)}; it was saved by {self._manifest.saved_by['world_size']} ranks"
             )
+        with StepReader(self._path, self._manifest) as reader:
+            reader.read_whole(files[0])  # its header is not to be believed before its sums were found right
         held = rank_tensors(self._path, files[0])
         buffers = {name.removeprefix(names.BUFFER): held.pop(name) for name in list(held) if name.startswith(names.BUFFER)}
         wanted = {name: describe(name, tensor, 0, 1) for name, tensor in contents.rank_tensors.items()}

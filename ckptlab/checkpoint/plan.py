@@ -11,12 +11,13 @@ from typing import Self
 
 from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.tensors import LocalTensor, describe
-from ckptlab.errors import LoadError
+from ckptlab.errors import LoadError, UsageError
 from ckptlab.format.boxes import Box, copy_runs, whole
 from ckptlab.format.dtypes import ITEM_BYTES
 from ckptlab.format.files import FileLayout, lay_out
 from ckptlab.format.header import TensorSpec
 from ckptlab.format.manifest import Piece, TensorRecord
+from ckptlab.format.names import parse_step, step_name
 
 Tensors = Mapping[str, Mapping[str, LocalTensor]]
 """Section (`model`, `optim`) to name to this rank's part of the tensor."""
@@ -79,7 +80,13 @@ class SavePlan:
 
 
 def plan_save(step: int, contents: Contents, rank: int, world_size: int) -> SavePlan:
-    """Describe this rank's part of everything, as if every rank held the same names."""
+    """Describe this rank's part of everything, as if every rank held the same names.
+
+    Raises:
+        UsageError: a tensor cannot be saved, or no directory can have this step's name.
+    """
+    if parse_step(step_name(step)) != step:
+        raise UsageError(f"step {step}: a step is a number from 0 to 10**18 - 1")
     tensors = describe_all(contents, rank, world_size)
     specs = {section: {name: local.spec for name, local in named.items()} for section, named in tensors.items()}
     return SavePlan(step=step, tensors=tensors, specs=specs, aliases=contents.aliases, layout=_lay_out_all(specs))

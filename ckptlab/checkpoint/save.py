@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ckptlab.checkpoint import step_files
 from ckptlab.checkpoint.agreement import detail, propose, settle, settled, subject_of_dispute
-from ckptlab.checkpoint.collectives import COORDINATOR, Group, Outcome, RanksDisagree, attempt
+from ckptlab.checkpoint.collectives import COORDINATOR, Group, Outcome, RanksDisagree, attempt, rank_and_world_size
 from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.phases import PhaseClock
 from ckptlab.checkpoint.plan import SavePlan, plan_save
@@ -58,12 +58,12 @@ def save(
             `committed` is False, or None where it is not known.
         ReplicaMismatch: copies of a tensor that should be equal are not.
     """
-    with Group.lent(group) as ranks:
-        clock = PhaseClock(on_phase)
-        try:
-            return _save(Path(run), step, contents, keep_last, ranks, clock)
-        except RanksDisagree as error:
-            raise _save_error(Path(run), step, error, ranks, clock) from error
+    run, clock = Path(run), PhaseClock(on_phase)
+    try:
+        with Group.lent(group) as ranks:
+            return _save(run, step, contents, keep_last, ranks, clock)
+    except RanksDisagree as error:
+        raise _save_error(run, step, error, clock) from error
 
 
 def _save(run: Path, step: int, contents: Contents, keep_last: int | None, group: Group, clock: PhaseClock) -> Path:
@@ -94,9 +94,9 @@ def _save(run: Path, step: int, contents: Contents, keep_last: int | None, group
         clock.done("commit")
 
     with suppress(RanksDisagree):  # the step is committed; a rank that is lost now shows at the next exchange
-        group.from_coordinator(lambda: _retire(run, keep_last))  # nobody goes into a collective while rank 0 deletes
+        group.from_coordinator(lambda: _retire(run, keep_last, step))  # nobody goes into a collective while rank 0 deletes
     clock.done("retire")
-    _write_event(run, step, group, outcome="committed", ranks=group.world_size, **_figures(sums, clock))
+    _write_event(run, step, outcome="committed", ranks=group.world_size, **_figures(sums, clock))
     return path
 
 
@@ -126,12 +126,12 @@ def _writing(directory: Path, group: Group) -> Iterator[StepWriter]:
         writer.close()
 
 
-def _save_error(run: Path, step: int, error: RanksDisagree, group: Group, clock: PhaseClock) -> SaveError:
+def _save_error(run: Path, step: int, error: RanksDisagree, clock: PhaseClock) -> SaveError:
     """Return the error of this rank, which says whether the step is committed as far as this rank can know."""
     coordinator_lost = COORDINATOR in error.lost and clock.phase in ("agree", "commit")
     renamed = clock.phase == "commit" and attempt(lambda: posix.exists_directory(run / step_name(step))).value
     committed = None if coordinator_lost or renamed else False
-    _write_event(run, step, group, outcome="failed", error=str(error))
+    _write_event(run, step, outcome="failed", error=str(error))
     kind = ReplicaMismatch if error.kind == ReplicaMismatch.__name__ else SaveError
     what = "may or may not be saved" if committed is None else "is not saved"
     advice = "; start the ranks again and resume: the newest whole step is untouched" if error.lost else ""
@@ -143,15 +143,15 @@ def _figures(sums: dict[str, FileSums], clock: PhaseClock) -> dict[str, object]:
     return {"bytes": num_bytes, "seconds": clock.seconds, "stall": round(sum(clock.seconds.values()), 6)}
 
 
-def _write_event(run: Path, step: int, group: Group, **members: object) -> None:
+def _write_event(run: Path, step: int, **members: object) -> None:
     event = {"event": "save", "step": step, **members}
-    if group.is_coordinator and attempt(lambda: posix.exists_directory(run)).value:
+    if rank_and_world_size()[0] == COORDINATOR and attempt(lambda: posix.exists_directory(run)).value:
         _only_warn(f"{run}: no event was written", lambda: append_event(run, event))
 
 
-def _retire(run: Path, keep_last: int | None) -> None:
+def _retire(run: Path, keep_last: int | None, step: int) -> None:
     if keep_last is not None:
-        _only_warn(f"{run}: old steps were not deleted", lambda: retire(run, keep_last))
+        _only_warn(f"{run}: old steps were not deleted", lambda: retire(run, keep_last, step))
 
 
 def _only_warn(what: str, work: Callable[[], object]) -> None:

@@ -18,7 +18,7 @@ from ckptlab.format.files import index_json
 from ckptlab.format.header import build_header
 from ckptlab.format.manifest import FileRecord, Manifest
 from ckptlab.steps.housekeeping import set_aside
-from ckptlab.steps.steps import read_step
+from ckptlab.steps.steps import file_faults, read_step
 from ckptlab.storage import posix
 
 RANK_FILE_ALIGNMENT = 8  # as safetensors pads
@@ -37,7 +37,7 @@ def make_temporary(run: Path, plan: SavePlan) -> Path:
     path = run / names.step_name(plan.step)
     if posix.exists_directory(path):
         if read_step(path).whole:
-            raise StepError(f"{path} is saved already; save another step, or move this one away")
+            raise StepError(f"{path} is saved already; resume from it first, save another step, or move this one away")
         set_aside(path, "bad")
     temporary = run / names.temporary_name(plan.step, secrets.token_hex(4))
     try:
@@ -116,7 +116,7 @@ def write_manifest(writer: StepWriter, plan: SavePlan, contents: Contents, sums:
     Raises:
         FormatError: some bytes of a block were not written, or were written twice; or a name is one that readers refuse.
     """
-    document = Manifest(
+    manifest = Manifest(
         step=plan.step,
         parent=None,
         block_bytes=BLOCK_BYTES,
@@ -125,8 +125,11 @@ def write_manifest(writer: StepWriter, plan: SavePlan, contents: Contents, sums:
         aliases=plan.aliases,
         saved_by={"ckptlab": ckptlab.__version__, "world_size": group.world_size, "mesh": mesh_of(contents.model)},
         exact_if=contents.exact_if,
-    ).to_json()
+    )
+    document = manifest.to_json()
     Manifest.parse(document)  # what no reader would take must not be committed
+    for file, what in file_faults(writer.directory, manifest):
+        raise StepError(f"{writer.directory / file}: {what}, though it was written; who else works in this directory?")
     posix.write_file(writer.directory / names.MANIFEST, document)
     for folder in {(writer.directory / name).parent for name in (*sums, names.MANIFEST)}:
         posix.sync_directory(folder)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.nn import Buffer, Parameter
 
@@ -74,6 +75,8 @@ def describe(name: str, tensor: Tensor, rank: int, world_size: int) -> LocalTens
         raise UsageError(f"rank {rank}: {name!r} is a {type(tensor).__name__}: what it needs to come back is not known here")
     if tensor.dtype not in DTYPE_NAMES or tensor.layout is not torch.strided:
         raise UsageError(f"rank {rank}: {name!r} is {tensor.dtype}, {tensor.layout}: the format has no such tensors")
+    if any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
+        raise UsageError(f"rank {rank}: {name!r} is expanded: elements share memory and could not be loaded; use .contiguous()")
     spec = TensorSpec(DTYPE_NAMES[tensor.dtype], tuple(tensor.shape))
     if not isinstance(tensor, DTensor):
         everything = Part(whole(spec.shape), (0,) * tensor.ndim)
@@ -81,6 +84,11 @@ def describe(name: str, tensor: Tensor, rank: int, world_size: int) -> LocalTens
     for placement in tensor.placements:
         if type(placement).__name__ not in PLACEMENTS:
             raise UsageError(f"rank {rank}: {name!r} is placed as {placement}: only {', '.join(PLACEMENTS)} can be saved")
+    if not _is_ascending(tensor.device_mesh):
+        raise UsageError(
+            f"rank {rank}: {name!r} is on a mesh whose ranks do not ascend, {tensor.device_mesh.mesh.tolist()}: "
+            f"torch deals shards out by rank there, and not by place; make the mesh in the order of the ranks"
+        )
     with torch.no_grad():
         return LocalTensor(spec, _parts(tensor), _replicas(tensor, world_size), tensor.to_local().detach())
 
@@ -88,7 +96,8 @@ def describe(name: str, tensor: Tensor, rank: int, world_size: int) -> LocalTens
 def _parts(tensor: DTensor) -> tuple[Part, ...]:
     """Return the boxes of this rank's local part, dealt out mesh axis by mesh axis as DTensor does it."""
     coordinate = tensor.device_mesh.get_coordinate()
-    assert coordinate is not None
+    if coordinate is None:
+        return ()  # this rank is not on the mesh
     spans = [[(0, size)] for size in tensor.shape]  # dim by dim: which places of the tensor, in local order
     for axis, placement in enumerate(tensor.placements):
         if not placement.is_replicate():
@@ -140,11 +149,14 @@ def _with_local_begins(spans: list[tuple[int, int]]) -> list[tuple[int, int, int
 
 def _replicas(tensor: DTensor, world_size: int) -> tuple[int, ...]:
     mesh, coordinate = tensor.device_mesh.mesh, tensor.device_mesh.get_coordinate()
-    assert coordinate is not None
-    if mesh.numel() != world_size:
+    if mesh.numel() != world_size or coordinate is None:
         return ()
     same = tuple(slice(None) if p.is_replicate() else c for p, c in zip(tensor.placements, coordinate, strict=True))
     return tuple(sorted(mesh[same].flatten().tolist()))
+
+
+def _is_ascending(mesh: DeviceMesh) -> bool:
+    return all(bool((mesh.mesh.diff(dim=axis) > 0).all()) for axis in range(mesh.ndim))
 
 
 def mesh_of(tensors: Mapping[str, Tensor]) -> dict[str, int]:

@@ -10,9 +10,9 @@ from ckptlab.steps.housekeeping import list_asides
 from ckptlab.steps.steps import Step, find_steps
 
 ASIDES = {
-    "torn": "torn: its save never ended, or is under way; the next run in this directory removes it",
+    "torn": "torn: its save never ended, or is under way; the next run that opens this directory removes it",
     "bad": "bad: set aside, never loaded; delete it when you have looked at it",
-    "trash": "trash: a deletion that did not end; the next run in this directory removes it",
+    "trash": "trash: a deletion that did not end; the next run that opens this directory removes it",
 }
 
 

@@ -40,7 +40,7 @@ def reuse() -> None:
 def how_it_ended(exit_code: int) -> str:
     """Say how a process ended: "was killed by SIGKILL", "exited with code 3"."""
     if exit_code < 0:
-        return f"was killed by {signal.Signals(-exit_code).name}"
+        return f"was killed by {_signal_name(-exit_code)}"
     return f"exited with code {exit_code}"
 
 
@@ -53,3 +53,8 @@ def _without_main() -> Iterator[None]:
         yield
     finally:
         main.__spec__ = spec
+
+
+def _signal_name(number: int) -> str:
+    known = {known.value: known.name for known in signal.Signals}
+    return known.get(number, f"signal {number}")  # real-time signals have no names

@@ -17,7 +17,9 @@ def portable(value: object) -> object:
         return value
     if isinstance(value, torch.Tensor):
         return _array(value)
-    if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return np.asarray(value)  # of a subclass that only the rank knows, the array
+    if isinstance(value, np.generic) and not value.dtype.hasobject:
         return value
     if isinstance(value, dict):
         return {_key(key): portable(item) for key, item in value.items()}

@@ -128,7 +128,7 @@ class World:
         return self._seats[rank]
 
     def _choose(self, ranks: Iterable[int] | None) -> list[Seat]:
-        seats = [self._seat(rank) for rank in (range(self.num_ranks) if ranks is None else ranks)]
+        seats = [self._seat(rank) for rank in (range(self.num_ranks) if ranks is None else dict.fromkeys(ranks))]
         for seat in seats:
             if seat.busy:
                 seat.receive()  # an answer that came too late for its run

@@ -150,8 +150,8 @@ class Checkpointer:
     def _open(self) -> Group:
         """Take the run's lock and remove what a killed save left behind, once. Every rank calls it."""
         if self._group is None:
-            self._group = Group.of_world()
             try:
+                self._group = Group.of_world()
                 self._group.from_coordinator(self._take_lock)
             except RanksDisagree as error:
                 self.close()

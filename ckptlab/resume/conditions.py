@@ -11,11 +11,14 @@ WHAT_CHANGES = {
     "num_threads": "sums run in another order: losses are not bitwise those of the unbroken run",
     "deterministic_algorithms": "some kernels are not deterministic: losses may not be bitwise those of the unbroken run",
     "world_size": "same state and same global batches, but reductions run in another order and per-rank random numbers are new",
+    "accumulate": "same state and same global batches, but sums run in another order",
     "mesh": "same state and same global batches, but reductions run in another order",
 }
 
 
-def present_conditions(*, device: torch.device, world_size: int, mesh: Mapping[str, int], data: str | None) -> dict[str, Any]:
+def present_conditions(
+    *, device: torch.device, world_size: int, mesh: Mapping[str, int], accumulate: int | None, data: str | None
+) -> dict[str, Any]:
     """Return the conditions of this process, as they stand in a manifest."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     return {
@@ -25,6 +28,7 @@ def present_conditions(*, device: torch.device, world_size: int, mesh: Mapping[s
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "world_size": world_size,
         "mesh": dict(mesh),
+        "accumulate": accumulate,
         "data": data,
     }
 

@@ -1,8 +1,5 @@
 """A model's tensors by canonical names: what Hugging Face and the next run expect, whatever wraps the model now."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from torch import Tensor
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
@@ -24,12 +21,14 @@ def tensors_of(model: Module) -> tuple[dict[str, Tensor], dict[str, str]]:
     aliases: dict[str, str] = {}
     first: dict[int, str] = {}
     wrapped = {name for name, module in model.named_modules() if isinstance(module, DistributedDataParallel)}
-    for raw, value in _state_dict(model).items():
+    state_dict = model.state_dict(keep_vars=True)  # the objects themselves; FSDP2 reshards for it
+    own = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    for raw, value in state_dict.items():
         name = _canonical(raw.split("."), wrapped)
-        if not isinstance(value, Tensor) or raw.endswith("_extra_state"):
+        if id(value) not in own:
             raise UsageError(
-                f"{name!r} in the model's state dict is extra state ({type(value).__name__}), which is not loaded back; "
-                f"give its owner to TrainState by a name of its own"
+                f"{name!r} in the model's state dict is no parameter or buffer of the model but made for it "
+                f"({type(value).__name__}): what is loaded into it would be lost; give its owner to TrainState by a name"
             )
         if first.setdefault(id(value), name) == name:
             tensors[name] = value
@@ -46,8 +45,3 @@ def _canonical(parts: list[str], wrapped: set[str]) -> str:
         if part not in WRAPPERS and not (part == "module" and ".".join(parts[:number]) in wrapped)
     ]
     return ".".join(kept)
-
-
-def _state_dict(model: Module) -> Mapping[str, Any]:
-    state_dict: Mapping[str, Any] = model.state_dict(keep_vars=True)  # the objects themselves; FSDP2 reshards for it
-    return state_dict

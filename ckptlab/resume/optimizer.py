@@ -33,7 +33,7 @@ def state_of(optimizer: Optimizer, named: Named) -> dict[str, Any]:
         for number, group in enumerate(optimizer.param_groups)
     ]
     plain = {name: value for name, value in _values(optimizer, named).items() if not isinstance(value, Tensor)}
-    return {"groups": groups, "values": plain}
+    return {"class": type(optimizer).__name__, "groups": groups, "values": plain}
 
 
 def without_state(optimizer: Optimizer, named: Named) -> list[str]:
@@ -43,11 +43,15 @@ def without_state(optimizer: Optimizer, named: Named) -> list[str]:
 
 
 def check_groups(optimizer: Optimizer, named: Named, state: Mapping[str, Any]) -> None:
-    """Refuse a state whose param groups hold other parameters than the optimizer's.
+    """Refuse a state of another optimizer, or whose param groups hold other parameters than the optimizer's.
 
     Raises:
-        ResumeError: names the first group that differs.
+        ResumeError: names the optimizer or the first group that differs.
     """
+    if state["class"] != type(optimizer).__name__:
+        raise ResumeError(
+            f"the step is of the optimizer {state['class']}, this run has {type(optimizer).__name__}; make the same"
+        )
     saved = [group["params"] for group in state["groups"]]
     found = [group["params"] for group in state_of(optimizer, named)["groups"]]
     if len(saved) != len(found):
@@ -96,12 +100,18 @@ def put(
 
 def _values(optimizer: Optimizer, named: Named) -> dict[str, Any]:
     return {
-        f"{key}{SEPARATOR}{_name(param, named, number)}": value
+        f"{_key(key)}{SEPARATOR}{_name(param, named, number)}": value
         for number, group in enumerate(optimizer.param_groups)
         for param in group["params"]
         if param in optimizer.state
         for key, value in optimizer.state[param].items()
     }
+
+
+def _key(key: object) -> str:
+    if not isinstance(key, str) or SEPARATOR in key:
+        raise UsageError(f"the optimizer's state has the key {key!r}; only text without {SEPARATOR!r} can be saved")
+    return key
 
 
 def _name(param: Tensor, named: Named, group: int) -> str:

@@ -13,7 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ckptlab.errors import ResumeError
+
 T = TypeVar("T")
+MAX_POSITION = 624  # words of the Mersenne twister
 TORCH, CUDA, PYTHON, NUMPY = "rng::torch", "rng::cuda", "rng::python", "rng::numpy"
 
 
@@ -40,7 +43,13 @@ def capture() -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def restore(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-    """Put the generators back into what `capture` returned."""
+    """Put the generators back into what `capture` returned.
+
+    Raises:
+        ResumeError: a position that no Mersenne twister has; NumPy would take it, and crash later.
+    """
+    if not all(0 <= values[library]["position"] <= MAX_POSITION for library in ("python", "numpy")):
+        raise ResumeError(f"not a random state: positions {values}, expected 0 to {MAX_POSITION}; do not use this step")
     torch.set_rng_state(tensors[TORCH])
     if CUDA in tensors:
         torch.cuda.set_rng_state(tensors[CUDA])

@@ -5,6 +5,7 @@ draws from them; the resumed ones are set before the first batch is fetched; `po
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -74,6 +75,8 @@ class TrainState:
         self.step = self.epoch = self.position = 0
         self._model_files = dict(model_files or {})
         self.stateful = {name: value for name, value in stateful.items() if value is not None}
+        if stateless := [name for name, value in self.stateful.items() if not hasattr(value, "load_state_dict")]:
+            raise UsageError(f"{stateless} have no state_dict and load_state_dict; TrainState takes what has them by name")
         self._sampler = None if loader is None else _sampler_of(loader)
         self._resumed_rng: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None = None
         self._pending_step = False  # a window was handed out, and the optimizer did not step yet
@@ -99,7 +102,7 @@ class TrainState:
             self._sampler.epoch, self._sampler.position = self.epoch, self.position
             if hasattr(loader.dataset, "set_epoch"):
                 loader.dataset.set_epoch(self.epoch)
-            batches = rng.undisturbed(loader.__iter__)
+            batches = rng.undisturbed(partial(self._start, loader, self._sampler))
             while not self.epoch_ends and (until is None or self.step < until):
                 yield self._next_window(batches, self._sampler)
 
@@ -136,6 +139,7 @@ class TrainState:
         Raises:
             ResumeError: the step is of other data, another seed, another global batch or other param groups.
         """
+        _check_state(state, manifest)
         model, aliases = tensors_of(self.model)
         now = self._conditions(model)
         self._check_same_data(state["data"], manifest.exact_if.get("data"), now["data"])
@@ -160,6 +164,8 @@ class TrainState:
             value.load_state_dict(retyped(state["stateful"][name], value.state_dict()))
         self.step, self.epoch, self.position = state["step"], state["epoch"], state["position"]
         self._pending_step = False
+        if self._sampler is not None:
+            self._sampler.epoch, self._sampler.position = self.epoch, self.position
         if contents.rank_tensors:
             rng.restore(contents.rank_tensors, loaded.rank_state["rng"])
         else:
@@ -170,6 +176,12 @@ class TrainState:
     def promises_lost(self, loaded: Loaded) -> list[str]:
         """Return, in sentences, which promises of exactness do not hold after this resume."""
         return conditions.promises_lost(loaded.manifest.exact_if, self._conditions(loaded.contents.model))
+
+    def _start(self, loader: DataLoader[Any], sampler: ResumableSampler) -> Iterator[Any]:
+        """Start the loader; its workers' generators are new ones for each epoch and each resume, and differ by rank."""
+        rank, _ = rank_and_world_size()
+        torch.manual_seed(rng.derive_seed("workers", sampler.seed, self.epoch, self.position, rank))
+        return iter(loader)
 
     def _next_window(self, batches: Iterator[Any], sampler: ResumableSampler) -> list[Any]:
         if self._resumed_rng is not None:
@@ -198,8 +210,11 @@ class TrainState:
     def _conditions(self, model: Mapping[str, Tensor]) -> dict[str, Any]:
         _, world_size = rank_and_world_size()
         device = next((tensor.device for tensor in model.values()), torch.device("cpu"))
+        accumulate = None if self._sampler is None else self._sampler.accumulate
         data = getattr(getattr(self.loader, "dataset", None), "fingerprint", None)
-        return conditions.present_conditions(device=device, world_size=world_size, mesh=mesh_of(model), data=data)
+        return conditions.present_conditions(
+            device=device, world_size=world_size, mesh=mesh_of(model), accumulate=accumulate, data=data
+        )
 
     def _check_same_data(self, saved: object, saved_fingerprint: object, fingerprint: object) -> None:
         if saved != self._data() or saved_fingerprint != fingerprint:
@@ -220,6 +235,17 @@ class TrainState:
         self._pending_step = False
 
 
+def _check_state(state: Mapping[str, Any], manifest: Manifest) -> None:
+    """Refuse a state that no `TrainState` has written, before anything is changed by it."""
+    missing = sorted({"step", "epoch", "position", "data", "optimizer", "stateful"} - state.keys())
+    counters = [state.get(name) for name in ("step", "epoch", "position")]
+    if missing or state["step"] != manifest.step or not all(type(n) is int and n >= 0 for n in counters):
+        raise ResumeError(
+            f"the state is not a training run's: it lacks {missing or 'nothing'}, and step, epoch, position are {counters} "
+            f"in step {manifest.step}; was it saved by TrainState?"
+        )
+
+
 def retyped(value: Any, like: Any) -> Any:
     """Return `value` with the dict classes that `like` has in its place: a file has only dicts, `MultiStepLR` a Counter."""
     if isinstance(value, dict) and isinstance(like, dict):
@@ -236,6 +262,9 @@ def _sampler_of(loader: DataLoader[Any]) -> ResumableSampler:
     sampler = loader.batch_sampler
     if not isinstance(sampler, ResumableSampler):
         raise UsageError(f"the loader's batches come from {type(sampler).__name__}; to go on mid-epoch, write {SAMPLER_LINE}")
+    dataset: Any = loader.dataset
+    if len(dataset) != sampler.num_samples:
+        raise UsageError(f"ResumableSampler({sampler.num_samples}, ...) on a data set of {len(dataset)}; give it len(dataset)")
     if loader.persistent_workers and hasattr(loader.dataset, "set_epoch"):
         raise UsageError(
             "persistent workers keep the first epoch's copy of the data set; use persistent_workers=False with set_epoch"

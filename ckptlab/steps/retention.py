@@ -22,14 +22,14 @@ def to_retire(steps: Sequence[Step], keep_last: int, pinned: Collection[int]) ->
     return [step for step in whole[:-keep_last] if step.number not in pinned]
 
 
-def retire(run: Path, keep_last: int) -> list[int]:
-    """Delete the steps that are to go and give back their numbers (coordinator, with the run's lock).
+def retire(run: Path, keep_last: int, just_saved: int) -> list[int]:
+    """Delete the steps that are to go, never the one just saved, and give back their numbers (coordinator).
 
     Each is first renamed: a process killed while it deletes leaves trash, never half a step.
     """
     steps = list_steps(run)
     pinned = {step.number for step in steps if step.whole and PINNED in posix.list_names(step.path)}
-    retired = to_retire(steps, keep_last, pinned)
+    retired = to_retire(steps, keep_last, pinned | {just_saved})
     for step in retired:
         posix.remove_tree(set_aside(step.path, "trash"))
         append_event(run, {"event": "delete", "step": step.number, "outcome": "deleted", "rule": f"keep_last={keep_last}"})
