@@ -14,7 +14,7 @@ from ckptlab.checkpoint.plan import read_runs, write_runs
 from ckptlab.checkpoint.tensors import LocalTensor, Part, TensorBytes, describe
 from ckptlab.format.boxes import Box, whole
 from ckptlab.format.header import TensorSpec
-from ckptlab.format.manifest import Piece
+from ckptlab.format.records import Piece
 from ckptlab.ranks import World
 
 SHAPES = [(8, 6), (7, 3), (3, 5), (1,), (2, 1, 9), (0, 4), (13,)]

@@ -22,7 +22,8 @@ from ckptlab.checkpoint.tensors import TensorBytes, describe, from_exact
 from ckptlab.errors import CorruptError, LoadError, ResumeError, StepError
 from ckptlab.format import names
 from ckptlab.format.exact import decode
-from ckptlab.format.manifest import Manifest, TensorRecord
+from ckptlab.format.manifest import Manifest
+from ckptlab.format.records import TensorRecord
 from ckptlab.steps.reading import rank_tensors
 from ckptlab.steps.steps import read_step
 

@@ -16,8 +16,8 @@ from ckptlab.format.boxes import Box, copy_runs, whole
 from ckptlab.format.dtypes import ITEM_BYTES
 from ckptlab.format.files import FileLayout, lay_out
 from ckptlab.format.header import TensorSpec
-from ckptlab.format.manifest import Piece, TensorRecord
 from ckptlab.format.names import parse_step, step_name
+from ckptlab.format.records import Piece, TensorRecord
 
 Tensors = Mapping[str, Mapping[str, LocalTensor]]
 """Section (`model`, `optim`) to name to this rank's part of the tensor."""

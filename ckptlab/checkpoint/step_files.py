@@ -16,7 +16,8 @@ from ckptlab.format.checksums import BLOCK_BYTES, FileSums
 from ckptlab.format.exact import encode
 from ckptlab.format.files import index_json
 from ckptlab.format.header import build_header
-from ckptlab.format.manifest import FileRecord, Manifest
+from ckptlab.format.manifest import Manifest
+from ckptlab.format.records import FileRecord
 from ckptlab.steps.housekeeping import set_aside
 from ckptlab.steps.steps import file_faults, read_step
 from ckptlab.storage import posix

@@ -12,7 +12,7 @@ from typing import Self
 from ckptlab.errors import FormatError
 from ckptlab.format.header import check_tensor_name
 from ckptlab.format.names import PIECES, SECTIONS, check_file_name
-from ckptlab.format.records import FileRecord, Piece, TensorRecord
+from ckptlab.format.records import FileRecord, TensorRecord
 from ckptlab.format.strict_json import (
     as_mapping,
     as_natural,
@@ -24,8 +24,6 @@ from ckptlab.format.strict_json import (
     parse_json,
     refuse,
 )
-
-__all__ = ["FileRecord", "Manifest", "Piece", "TensorRecord"]
 
 FORMAT, VERSION = "ckptlab", 1
 MAX_MANIFEST_BYTES = 64 * 2**20

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from ckptlab.checkpoint.tensors import DTYPES
 from ckptlab.errors import ResumeError, UsageError
-from ckptlab.format.manifest import TensorRecord
+from ckptlab.format.records import TensorRecord
 
 SEPARATOR = "::"
 Named = Mapping[Tensor, str]
