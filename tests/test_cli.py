@@ -14,6 +14,7 @@ from steps_made_by_hand import MODEL, make_step
 from ckptlab.cli.main import run
 from ckptlab.format.manifest import Manifest
 from ckptlab.format.records import FileRecord
+from ckptlab.steps import newest_step
 
 MODEL_FILE = "model/model-00001-of-00001.safetensors"
 CKPTLAB = [sys.executable, "-c", "from ckptlab.cli.main import main; main()"]
@@ -107,7 +108,7 @@ def test_a_step_that_is_not_whole_is_wrong_for_show_and_verify(demo_run: Path, c
         (["ls", "nowhere"], "nowhere is not a directory; name the directory of a run"),
         (["ls", "empty"], "empty is neither a run nor a step: expected directories like step-00000040, found nothing"),
         (["ls", "notes.txt"], "notes.txt is not a directory"),
-        (["show", "step-00000041"], "step-00000041 is not a step; steps in"),
+        (["show", "step-00000041"], "step-00000041 is not there; steps in"),
         (["show", "."], "steps in"),
         (["show", "nowhere/step-00000001"], "nowhere is not a directory"),
         (["verify", "empty"], "empty is neither a run nor a step"),
@@ -204,3 +205,39 @@ def test_an_interrupt_ends_the_command_quietly_with_130(tmp_path: Path) -> None:
         finally:
             process.kill()
     assert (process.returncode, out, err.strip()) == (130, b"", b"")
+
+
+def test_diff_names_what_differs_and_exits_with_1(tmp_path: Path, capsys) -> None:
+    changed = {**MODEL, "norm.weight": MODEL["norm.weight"] + 1}
+    first, same = make_step(tmp_path / "a", 20), make_step(tmp_path / "b", 20, cut_dim=0)
+    other = make_step(tmp_path / "c", 20, model=changed)
+    assert run(["diff", str(first), str(same)]) == 0
+    assert capsys.readouterr().out == "identical, bit for bit\n"
+    assert run(["diff", str(first), str(other)]) == 1
+    assert capsys.readouterr().out.startswith("model norm.weight: first at [0]: ")
+    assert run(["diff", str(first), str(other), "--json"]) == 1
+    (difference,) = json.loads(capsys.readouterr().out)["differences"]
+    assert (difference["section"], difference["name"]) == ("model", "norm.weight")
+    assert run(["diff", str(first), str(tmp_path / "c" / "step-00000021")]) == 2
+
+
+def test_rollback_makes_an_earlier_step_the_newest_and_deletes_nothing(demo_run: Path, capsys) -> None:
+    assert run(["rollback", str(demo_run), "30"]) == 2
+    assert "step-00000030 is not there" in capsys.readouterr().err
+    before = sorted(path.read_bytes() for path in (demo_run / "step-00000040").rglob("*") if path.is_file())
+    assert run(["rollback", str(demo_run), "20"]) == 0
+    assert "the next resume takes step 20; what was trained after it, up to step 40" in capsys.readouterr().out
+    newest = newest_step(demo_run)
+    assert newest is not None
+    assert newest.number == 20
+    (aside,) = demo_run.glob(".bad-step-00000040-*")
+    assert sorted(path.read_bytes() for path in aside.rglob("*") if path.is_file()) == before
+    assert run(["rollback", str(demo_run), "20", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"step": 20, "set_aside": {}}
+
+
+def test_rollback_refuses_a_step_that_is_not_whole(demo_run: Path, capsys) -> None:
+    (demo_run / "step-00000020" / "state.json").unlink()
+    assert run(["rollback", str(demo_run), "20"]) == 2
+    assert "is not whole (state.json: missing" in capsys.readouterr().err
+    assert (demo_run / "step-00000040").exists()

@@ -104,7 +104,8 @@ def find_step(path: Path) -> Step:
     there = [step_path.name for step_path in _step_paths(run)]
     near = difflib.get_close_matches(path.name, there, n=1) or there[-1:]
     hint = f"; did you mean {run / near[0]}?" if near else ""
-    raise StepError(f"{path} is not a step; steps in {run}: {', '.join(there[-10:]) or 'none'}{hint}")
+    what = "is not a step" if os.path.lexists(path) else "is not there"
+    raise StepError(f"{path} {what}; steps in {run}: {', '.join(there[-10:]) or 'none'}{hint}")
 
 
 def _step_paths(run: Path) -> list[Path]:
