@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ckptlab.checkpoint import Contents, load, save
 from ckptlab.checkpoint.phases import PHASES
-from ckptlab.errors import CkptlabError, CorruptError, LoadError, RankRaised, SaveError
+from ckptlab.errors import CkptlabError, CorruptError, LoadError, RankRaised, SaveError, StepError
 from ckptlab.ranks import World
 from ckptlab.resume import Checkpointer, ResumableSampler, TrainState
 from ckptlab.steps import list_steps, verify
@@ -397,6 +397,22 @@ def test_loader_workers_draw_new_numbers_in_every_epoch_and_after_a_resume_at_th
     first = drawn(job(), until=6)
     assert len({str(numbers) for numbers in first}) == 6, "an epoch has the noise of another"
     assert drawn(job(), until=6) == first, "the same run draws other numbers"
+
+
+def test_one_process_cannot_have_a_run_twice_and_a_rank_that_has_not_met_the_others_cannot_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = torch.nn.Linear(1, 1)
+    state = TrainState(model=model, optimizer=torch.optim.SGD(model.parameters()))
+    with Checkpointer(tmp_path) as first:
+        first.save(state)
+        with Checkpointer(tmp_path) as second, pytest.raises(StepError, match="in use by this process"):
+            second.resume(state)
+    with Checkpointer(tmp_path) as third:
+        third.resume(state)
+    monkeypatch.setenv("WORLD_SIZE", "2")  # as torchrun sets it
+    with pytest.raises(SaveError, match=r"torch.distributed is not initialised.*init_from_environment"):
+        save(tmp_path, 1, Contents(model={"w": torch.zeros(1)}))
 
 
 def test_contents_without_ranks_are_saved_and_loaded_in_one_process(tmp_path: Path) -> None:
