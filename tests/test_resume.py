@@ -106,7 +106,7 @@ def damage_rank_file(step: Path) -> None:
 
 
 def damage_rank_header(step: Path) -> None:
-    flip(step / "ranks/rank-00001.safetensors", 30)
+    flip(step / "ranks/rank-00001.safetensors", 9)  # a quote of the header: no JSON any more
 
 
 def damage_state(step: Path) -> None:
