@@ -104,6 +104,26 @@ def test_a_write_that_fails_on_one_rank_is_every_ranks_save_error(victim: int, t
     assert [step.number for step in list_steps(tmp_path) if step.whole] == [5, 6]
 
 
+def save_again_and_go_on(run: Path) -> list[bool]:
+    """Save steps 6 and 7 of a run that goes on without a checkpoint; rank 1 cannot write the first."""
+    state, saved = make_state("fsdp", 6), []
+    with Checkpointer(run, on_save_error="warn") as checkpointer:
+        for state.step in (6, 7):
+            if dist.get_rank() == 1:
+                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+                limit = 1_000_000 if state.step == 6 else resource.RLIM_INFINITY
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+            saved.append(checkpointer.save(state) is not None)
+    return saved
+
+
+def test_a_run_may_go_on_after_a_save_that_failed_and_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with World(2) as world:
+        assert world.run(save_again_and_go_on, tmp_path) == [[False, True]] * 2
+    assert [step.number for step in list_steps(tmp_path)] == [7]
+    assert "step 6 is not saved" in capfd.readouterr().out
+
+
 def save_what_differs(run: Path, what: str) -> list[str]:
     """Save with something that is not the same on rank 1."""
     state, step = make_state("fsdp", 6), 6

@@ -64,7 +64,9 @@ def make(optimizer: str, schedule: str | None) -> tuple[TrainState, Callable[[],
 
 def save_once(run: Path, state: TrainState) -> Path:
     with Checkpointer(run) as checkpointer:
-        return checkpointer.save(state)
+        step = checkpointer.save(state)
+    assert step is not None
+    return step
 
 
 def outcome(state: TrainState) -> list[object]:

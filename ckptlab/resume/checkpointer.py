@@ -7,7 +7,7 @@ from the first call to `close`, so that two runs cannot save into one directory.
 import logging
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from ckptlab.checkpoint.collectives import Group, Outcome, RanksDisagree, attempt
 from ckptlab.checkpoint.load import Loaded, load
@@ -26,17 +26,28 @@ logger = logging.getLogger("ckptlab")
 class Checkpointer:
     """Saves and resumes the run in one directory. A context manager."""
 
-    def __init__(self, run: str | Path, *, every: int | None = None, keep_last: int | None = 3) -> None:
+    def __init__(
+        self,
+        run: str | Path,
+        *,
+        every: int | None = None,
+        keep_last: int | None = 3,
+        on_save_error: Literal["raise", "warn"] = "raise",
+    ) -> None:
         """Name the run; nothing is opened, nothing communicated yet.
 
         Args:
             run: the run's directory, on storage that all ranks share; made when it is not there.
             every: `save_if_due` saves at multiples of so many steps; None: never.
             keep_last: how many whole steps to keep; None keeps all.
+            on_save_error: with "warn", a save that fails while all ranks are there, as on a full disk, is logged and the run
+                goes on; `save` returns None then.
         """
         if (every is not None and every < 1) or (keep_last is not None and keep_last < 1):
             raise UsageError(f"every={every}, keep_last={keep_last}: both are at least 1, or None")
-        self.run, self.every, self.keep_last = Path(run), every, keep_last
+        if on_save_error not in ("raise", "warn"):
+            raise UsageError(f"on_save_error={on_save_error!r}: 'raise' or 'warn'")
+        self.run, self.every, self.keep_last, self.on_save_error = Path(run), every, keep_last, on_save_error
         self._group: Group | None = None
         self._lock: RunLock | None = None
 
@@ -59,8 +70,17 @@ class Checkpointer:
         """Save if it is time, and return the step's directory if so. Every rank calls it, at the end of the loop's body."""
         return self.save(state) if self.every is not None and state.step % self.every == 0 else None
 
-    def save(self, state: TrainState) -> Path:
+    def save(self, state: TrainState) -> Path | None:
         """Save now; return the step's directory. Every rank calls it; see `ckptlab.checkpoint.save` for what it raises."""
+        try:
+            return self._save(state)
+        except SaveError as error:
+            if self.on_save_error == "raise" or error.lost:
+                raise
+            logger.warning("%s", error)
+            return None
+
+    def _save(self, state: TrainState) -> Path:
         group = self._open()
         made = attempt(state.contents)
         try:
