@@ -11,7 +11,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Placement, Replicate, Shard, distribute_tensor
 
 from ckptlab.checkpoint.plan import read_runs, write_runs
-from ckptlab.checkpoint.tensors import LocalTensor, Part, TensorBytes, describe
+from ckptlab.checkpoint.tensor_bytes import TensorBytes
+from ckptlab.checkpoint.tensors import LocalTensor, Part, describe
 from ckptlab.format.boxes import Box, whole
 from ckptlab.format.header import TensorSpec
 from ckptlab.format.records import Piece

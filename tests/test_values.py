@@ -13,7 +13,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from ckptlab.checkpoint import Contents, load, save
-from ckptlab.checkpoint.tensors import DTYPES
+from ckptlab.checkpoint.tensor_bytes import DTYPES
 from ckptlab.errors import SaveError
 from ckptlab.ranks import World
 from ckptlab.resume import TrainState

@@ -14,7 +14,8 @@ from isal import isal_zlib
 
 from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.plan import SavePlan, Tensors
-from ckptlab.checkpoint.tensors import LocalTensor, TensorBytes, to_exact
+from ckptlab.checkpoint.tensor_bytes import TensorBytes, to_exact
+from ckptlab.checkpoint.tensors import LocalTensor
 from ckptlab.errors import ReplicaMismatch, SaveError
 from ckptlab.format.checksums import BLOCK_BYTES
 from ckptlab.format.exact import decode, encode

@@ -18,7 +18,8 @@ from ckptlab.checkpoint.collectives import Group, RanksDisagree, attempt
 from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.plan import Read, describe_all, match, read_runs, refuse_load, unwanted
 from ckptlab.checkpoint.reader import StepReader
-from ckptlab.checkpoint.tensors import TensorBytes, describe, from_exact
+from ckptlab.checkpoint.tensor_bytes import TensorBytes, from_exact
+from ckptlab.checkpoint.tensors import describe
 from ckptlab.errors import CorruptError, LoadError, ResumeError, StepError
 from ckptlab.format import names
 from ckptlab.format.exact import decode

@@ -8,7 +8,8 @@ import ckptlab
 from ckptlab.checkpoint.collectives import Group
 from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.plan import SavePlan, positions, records, write_runs
-from ckptlab.checkpoint.tensors import TensorBytes, describe, mesh_of, to_exact
+from ckptlab.checkpoint.tensor_bytes import TensorBytes, to_exact
+from ckptlab.checkpoint.tensors import describe, mesh_of
 from ckptlab.checkpoint.writer import StepWriter
 from ckptlab.errors import StepError
 from ckptlab.format import names

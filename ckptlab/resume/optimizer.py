@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ckptlab.checkpoint.tensors import DTYPES
+from ckptlab.checkpoint.tensor_bytes import DTYPES
 from ckptlab.errors import ResumeError, UsageError
 from ckptlab.format.records import TensorRecord
 
