@@ -415,6 +415,15 @@ def test_one_process_cannot_have_a_run_twice_and_a_rank_that_has_not_met_the_oth
         save(tmp_path, 1, Contents(model={"w": torch.zeros(1)}))
 
 
+def test_events_that_cannot_be_written_keep_no_run_from_saving_and_resuming(tmp_path: Path) -> None:
+    with World(2) as world:
+        world.run(train, tmp_path, 1)
+        (tmp_path / "events.jsonl").unlink()
+        (tmp_path / "events.jsonl").mkdir()
+        world.run(train, tmp_path, 2)
+        assert world.run(resume_and_tell, tmp_path) == [("", 2, None)] * 2
+
+
 def test_contents_without_ranks_are_saved_and_loaded_in_one_process(tmp_path: Path) -> None:
     config = tmp_path / "of_the_run.json"
     config.write_text('{"hidden_size": 6}')

@@ -81,6 +81,8 @@ def names_under(wrapper: str) -> list[str]:
         model = DistributedDataParallel(model)
     elif wrapper == "compiled":
         model = torch.compile(model)
+    elif wrapper == "compiled DDP":
+        model = torch.compile(DistributedDataParallel(model))
     elif wrapper == "DDP of a compiled part":
         model[0] = torch.compile(inner)
         model = DistributedDataParallel(model)
@@ -95,7 +97,7 @@ def names_under(wrapper: str) -> list[str]:
 
 def test_names_are_canonical_under_every_wrapper() -> None:
     plain = sorted(nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), nn.Linear(2, 2)).state_dict())
-    wrappers = ["DDP", "compiled", "DDP of a compiled part", "activation checkpointing"]
+    wrappers = ["DDP", "compiled", "compiled DDP", "DDP of a compiled part", "activation checkpointing"]
     wrappers.append("FSDP2 of a compiled model with activation checkpointing")
     with World(2) as world:
         for wrapper in wrappers:
