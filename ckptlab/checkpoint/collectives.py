@@ -8,6 +8,7 @@ what goes wrong on a rank travels as a value (`Outcome`), and the coordinator an
 """
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from ckptlab.errors import CkptlabError
 
 COORDINATOR = 0
 TIMEOUT = timedelta(minutes=10)
+logger = logging.getLogger("ckptlab")
 
 
 def rank_and_world_size() -> tuple[int, int]:
@@ -64,6 +66,13 @@ def attempt(work: Callable[[], Any]) -> Outcome:
         return Outcome(value=work())
     except Exception as error:  # every kind: whatever stops one rank has to stop all of them
         return Outcome(error=error)
+
+
+def attempt_or_warn(what: str, work: Callable[[], Any]) -> None:
+    """Do `work` on which nothing else depends; if it fails, log a warning that `what` happened, and why."""
+    outcome = attempt(work)
+    if outcome.error is not None:
+        logger.warning("%s: %s", what, outcome.error)
 
 
 class RanksDisagree(Exception):

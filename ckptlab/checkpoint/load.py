@@ -16,7 +16,7 @@ from typing import Any
 
 from ckptlab.checkpoint.collectives import Group, RanksDisagree, attempt
 from ckptlab.checkpoint.contents import Contents
-from ckptlab.checkpoint.plan import Read, describe_all, match, read_runs, refuse_load, unwanted
+from ckptlab.checkpoint.plan import Read, describe_all, match, read_runs, refuse_unwanted, unwanted
 from ckptlab.checkpoint.reader import StepReader
 from ckptlab.checkpoint.tensor_bytes import TensorBytes, from_exact
 from ckptlab.checkpoint.tensors import describe
@@ -139,7 +139,7 @@ class _Loading:
         held = rank_tensors(self._path, files[0])
         buffers = {name.removeprefix(names.BUFFER): held.pop(name) for name in list(held) if name.startswith(names.BUFFER)}
         wanted = {name: describe(name, tensor, 0, 1) for name, tensor in contents.rank_tensors.items()}
-        refuse_load("ranks", [f"{name!r} is in the step and not wanted" for name in unwanted(wanted, held, {})])
+        refuse_unwanted("ranks", unwanted(wanted, held, {}))
         self._reads += match("ranks", wanted, held, {})
         self._rank_state = self._read_state(files[1])
         return buffers
@@ -171,4 +171,4 @@ def _refuse_different_steps(digests: list[str]) -> None:
 def _refuse_what_nobody_wants(unwanted_names: list[dict[str, list[str]]]) -> None:
     for section, names_of_first in unwanted_names[0].items():
         nobody = set(names_of_first).intersection(*(by_section[section] for by_section in unwanted_names[1:]))
-        refuse_load(section, [f"{name!r} is in the step and not wanted" for name in sorted(nobody)])
+        refuse_unwanted(section, sorted(nobody))

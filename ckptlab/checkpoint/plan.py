@@ -169,7 +169,7 @@ def match(
         for name, (local, record) in sorted(reads.items())
         if record.spec != local.spec
     ]
-    refuse_load(section, wrong)
+    _refuse_load(section, wrong)
     return sorted(reads.values(), key=lambda read: [(piece.file, piece.begin) for piece in read[1].pieces])
 
 
@@ -178,8 +178,12 @@ def unwanted(wanted: Mapping[str, LocalTensor], held: Mapping[str, TensorRecord]
     return sorted(held.keys() - {aliases.get(name, name) for name in wanted})
 
 
-def refuse_load(section: str, wrong: Sequence[str]) -> None:
-    """Raise a `LoadError` that says the first few of what is wrong, if anything is."""
+def refuse_unwanted(section: str, names: Sequence[str]) -> None:
+    """Raise a `LoadError` that says the first few of the names, if there are any."""
+    _refuse_load(section, [f"{name!r} is in the step and not wanted" for name in names])
+
+
+def _refuse_load(section: str, wrong: Sequence[str]) -> None:
     if wrong:
         more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise LoadError(f"{section}: {'; '.join(wrong[:3])}{more}; load it into the model that it was saved from")

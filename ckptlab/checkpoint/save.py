@@ -10,14 +10,21 @@
 8. retire    the coordinator deletes the steps that retention lets go
 """
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ckptlab.checkpoint import step_files
 from ckptlab.checkpoint.agreement import detail, propose, settle, settled, subject_of_dispute
-from ckptlab.checkpoint.collectives import COORDINATOR, Group, Outcome, RanksDisagree, attempt, rank_and_world_size
+from ckptlab.checkpoint.collectives import (
+    COORDINATOR,
+    Group,
+    Outcome,
+    RanksDisagree,
+    attempt,
+    attempt_or_warn,
+    rank_and_world_size,
+)
 from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.phases import PhaseClock
 from ckptlab.checkpoint.plan import SavePlan, plan_save
@@ -28,8 +35,6 @@ from ckptlab.format.names import step_name
 from ckptlab.steps.events import append_event
 from ckptlab.steps.retention import retire
 from ckptlab.storage import posix
-
-logger = logging.getLogger("ckptlab")
 
 
 def save(
@@ -120,7 +125,7 @@ def _writing(directory: Path, group: Group) -> Iterator[StepWriter]:
     except RanksDisagree:
         writer.close()
         if group.is_coordinator:
-            _only_warn(f"{directory} was not removed", lambda: step_files.remove_temporary(directory))
+            attempt_or_warn(f"{directory} was not removed", lambda: step_files.remove_temporary(directory))
         raise
     finally:
         writer.close()
@@ -146,16 +151,9 @@ def _figures(sums: dict[str, FileSums], clock: PhaseClock) -> dict[str, object]:
 def _write_event(run: Path, step: int, **members: object) -> None:
     event = {"event": "save", "step": step, **members}
     if rank_and_world_size()[0] == COORDINATOR and attempt(lambda: posix.exists_directory(run)).value:
-        _only_warn(f"{run}: no event was written", lambda: append_event(run, event))
+        attempt_or_warn(f"{run}: no event was written", lambda: append_event(run, event))
 
 
 def _retire(run: Path, keep_last: int | None, step: int) -> None:
     if keep_last is not None:
-        _only_warn(f"{run}: old steps were not deleted", lambda: retire(run, keep_last, step))
-
-
-def _only_warn(what: str, work: Callable[[], object]) -> None:
-    """Do what the step does not depend on: it is committed, or has failed for another reason."""
-    outcome = attempt(work)
-    if outcome.error is not None:
-        logger.warning("%s: %s", what, outcome.error)
+        attempt_or_warn(f"{run}: old steps were not deleted", lambda: retire(run, keep_last, step))

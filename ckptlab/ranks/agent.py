@@ -41,7 +41,7 @@ def work(job: Job) -> None:
     os.environ[STORE_FILE] = str(job.folder / "store")
     try:
         pkgutil.resolve_name(job.function)(*job.args)
-    except Exception as error:
+    except Exception as error:  # whatever the job raises: the agent tells it, and decides
         file = _raised_file(job, int(os.environ["TORCHELASTIC_RESTART_COUNT"]), int(os.environ["RANK"]))
         file.with_suffix(".part").write_text(json.dumps(asdict(describe_error(error))))
         file.with_suffix(".part").rename(file)  # whole or not there: the agent may end this rank at any moment

@@ -87,5 +87,5 @@ def _agree_on_prefix(store: "Store", rank: int, world_size: int, timeout: float)
         for other in missing:
             if store.check([f"hello/{other}"]):
                 store.set(f"welcome/{store.get(f'hello/{other}').decode()}", mine)
-        time.sleep(0.01)
+        time.sleep(0.01)  # a store waits for all of some keys; here any of them may come
     return mine

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from ckptlab.checkpoint.collectives import Group, Outcome, RanksDisagree, attempt
+from ckptlab.checkpoint.collectives import Group, Outcome, RanksDisagree, attempt, attempt_or_warn
 from ckptlab.checkpoint.load import Loaded, load
 from ckptlab.checkpoint.save import save
 from ckptlab.errors import CorruptError, LoadError, ResumeError, SaveError, StepError, UsageError
@@ -163,9 +163,7 @@ class Checkpointer:
             "bytes": sum(record.num_bytes for record in loaded.manifest.files.values()),
             "refused": [{"step": number, "why": why} for number, why in sorted(refused.items())],
         }
-        written = attempt(lambda: append_event(self.run, event))
-        if written.error is not None:
-            logger.warning("%s: no event was written: %s", self.run, written.error)
+        attempt_or_warn(f"{self.run}: no event was written", lambda: append_event(self.run, event))
 
     def _open(self) -> Group:
         """Take the run's lock and remove what a killed save left behind, once. Every rank calls it."""
