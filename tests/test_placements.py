@@ -48,6 +48,63 @@ def test_ranks_that_hold_different_names_save_one_step_and_any_ranks_load_it(tmp
             world.run(load_stages, step, [[0], [0]])
 
 
+def make_pipeline(rank: int) -> TrainState:
+    """A stage of its own on each rank, in two param groups, and an optimizer whose state has plain values too."""
+    torch.manual_seed(rank)
+    model = nn.ModuleDict({f"stage{rank}": nn.Linear(3, 3 + rank)})
+    groups = [{"params": [p for p in model.parameters() if p.ndim == dim], "lr": 0.1 * dim} for dim in (1, 2)]
+    return TrainState(model=model, optimizer=torch.optim.SGD(groups, lr=0.1, momentum=0.9))
+
+
+def train_pipeline(run: Path, until: int) -> dict[str, Any]:
+    """Go on to step `until`; each rank's parameters are those of its stage."""
+    state = make_pipeline(dist.get_rank())
+    with Checkpointer(run, every=2) as checkpointer:
+        checkpointer.resume(state)
+        while state.step < until:
+            for param in state.model.parameters():
+                param.grad = param.detach() + state.step
+            state.optimizer.step()
+            for param in state.model.parameters():
+                state.optimizer.state[param]["seen"] = state.step
+            state.step += 1
+            checkpointer.save_if_due(state)
+    values = [state.optimizer.state[param]["seen"] for param in state.model.parameters()]
+    return {"values": values, **{name: tensor.tolist() for name, tensor in state.model.state_dict().items()}}
+
+
+def resume_all_stages(run: Path, moved: bool) -> float:
+    """Resume both stages in one process; give a learning rate of the second group."""
+    model, optimizers = nn.ModuleDict(), []
+    for rank in range(2):
+        stage = make_pipeline(rank)
+        model.update(stage.model.items())
+        optimizers.append(stage.optimizer)
+    groups = [
+        {"params": [*first["params"], *second["params"]]}
+        for first, second in zip(*(o.param_groups for o in optimizers), strict=True)
+    ]
+    if moved:
+        groups[1]["params"].append(groups[0]["params"].pop())
+    state = TrainState(model=model, optimizer=torch.optim.SGD(groups, lr=0.5, momentum=0.9))
+    with Checkpointer(run) as checkpointer:
+        checkpointer.resume(state)
+    assert [state.optimizer.state[param]["seen"] for param in model.parameters()] == [3] * 4
+    return float(state.optimizer.param_groups[1]["lr"])
+
+
+def test_stages_of_a_pipeline_are_one_train_state_and_go_on_exactly_and_in_one_process(tmp_path: Path) -> None:
+    with World(2) as world:
+        expected = world.run(train_pipeline, tmp_path / "unbroken", 6)
+        world.run(train_pipeline, tmp_path / "broken", 4)
+        assert world.run(train_pipeline, tmp_path / "broken", 6) == expected
+        world.run(train_pipeline, tmp_path / "once", 4)
+    with World(1) as world:
+        assert world.run(resume_all_stages, tmp_path / "once", False) == [0.2]
+        with pytest.raises(RankRaised, match=r"'stage1.bias' is in param group 1, in the step in 0"):
+            world.run(resume_all_stages, tmp_path / "once", True)
+
+
 class Normed(nn.Module):
     """BatchNorm, whose running statistics are each rank's own, and a part that only rank 0 uses."""
 

@@ -14,6 +14,7 @@ from ckptlab.checkpoint.plan import read_runs, write_runs
 from ckptlab.checkpoint.tensor_bytes import TensorBytes
 from ckptlab.checkpoint.tensors import LocalTensor, Part, describe
 from ckptlab.format.boxes import Box, whole
+from ckptlab.format.dtypes import ITEM_BYTES
 from ckptlab.format.header import TensorSpec
 from ckptlab.format.records import Piece
 from ckptlab.ranks import World
@@ -92,6 +93,6 @@ def test_what_all_ranks_write_is_the_tensor_and_what_any_rank_reads_is_its_shard
     for local in data.draw(deals(shape), label="readers"):
         target = torch.zeros(local.data.shape, dtype=torch.int32)
         filled = TensorBytes(target)
-        for position, start, length in read_runs(piece, local):
+        for position, start, length in read_runs(piece, local, ITEM_BYTES[local.spec.dtype]):
             filled.write(start, memoryview(file)[position : position + length])
         assert torch.equal(target, local.data)

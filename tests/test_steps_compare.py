@@ -45,7 +45,30 @@ def test_the_first_change_is_found_in_any_window_of_a_large_tensor(tmp_path: Pat
     large = {"w": np.zeros((3, 700_000), "i8")}  # rows do not end where windows of 1 MiB do
     second = changed(changed(large, "w", (2, 699_999), 5), "w", index, -9)
     first = {"model": large, "optim": {}, "block_bytes": 1 << 22}
-    assert differences(tmp_path, first, {**first, "model": second}) == {"model w": f"first at {list(index)}: 0 and -9"}
+    only = index == (2, 699_999)
+    more = "" if only else "; 2 of 2100000 elements differ"
+    assert differences(tmp_path, first, {**first, "model": second}) == {"model w": f"first at {list(index)}: 0 and -9{more}"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"), [("f4", -0.5, 2.0), ("i8", -(2**63), 2**63 - 1), ("u1", 0, 255), ("f4", 1.0, float("inf"))]
+)
+def test_the_element_that_differs_most_is_named_however_wide_its_values_are(
+    tmp_path: Path, dtype: str, low: float, high: float
+) -> None:
+    if dtype == "f4":
+        first = np.zeros(300_000, "f4")
+        first[7] = np.nan
+    else:
+        first = np.zeros(300_000, dtype)
+    second = first.copy()
+    second[[7, 9, 290_000]] = 1
+    first[290_000], second[290_000] = low, high  # in another window than the first
+    found = differences(tmp_path, *({"model": {"w": array}, "optim": {}, "block_bytes": 1 << 22} for array in (first, second)))
+    assert found == {
+        "model w": f"first at [7]: {first[7]} and {second[7]}; 3 of 300000 elements differ, "
+        f"most at [290000]: {first[290_000]} and {second[290_000]}"
+    }
 
 
 def test_everything_that_a_step_holds_is_compared_in_order(tmp_path: Path) -> None:

@@ -23,24 +23,31 @@ def test_the_newest_whole_steps_stay_and_what_is_not_whole_neither_counts_nor_go
         make_step(tmp_path, number)
     for torn in (20, 50):
         (tmp_path / f"step-{torn:08d}" / "state.json").unlink()
-    assert retire(tmp_path, keep_last=2, just_saved=50) == [10]
+    assert retire(tmp_path, keep_last=2, keep_every=None, just_saved=50) == [10]
     assert names(tmp_path) == ["step-00000020", "step-00000030", "step-00000040", "step-00000050"]
-    assert retire(tmp_path, keep_last=1, just_saved=50) == [30]
-    assert retire(tmp_path, keep_last=1, just_saved=50) == []
+    assert retire(tmp_path, keep_last=1, keep_every=None, just_saved=50) == [30]
+    assert retire(tmp_path, keep_last=1, keep_every=None, just_saved=50) == []
 
 
 def test_a_pinned_step_stays(tmp_path: Path) -> None:
     for number in (10, 20, 30):
         make_step(tmp_path, number)
     (tmp_path / "step-00000010" / "pinned").touch()
-    assert retire(tmp_path, keep_last=1, just_saved=50) == [20]
+    assert retire(tmp_path, keep_last=1, keep_every=None, just_saved=50) == [20]
     assert names(tmp_path) == ["step-00000010", "step-00000030"]
+
+
+def test_every_so_many_steps_one_stays_for_good(tmp_path: Path) -> None:
+    for number in (10, 20, 30, 40, 50, 60):
+        make_step(tmp_path, number)
+    assert retire(tmp_path, keep_last=2, keep_every=20, just_saved=60) == [10, 30]
+    assert names(tmp_path) == ["step-00000020", "step-00000040", "step-00000050", "step-00000060"]
 
 
 def test_nothing_can_ask_for_the_newest_whole_step_to_go(tmp_path: Path) -> None:
     make_step(tmp_path, 10)
     with pytest.raises(UsageError, match="keep_last=0"):
-        to_retire(list_steps(tmp_path), keep_last=0, pinned=())
+        to_retire(list_steps(tmp_path), keep_last=0, keep_every=None, pinned=())
     assert names(tmp_path) == ["step-00000010"]
 
 
@@ -55,7 +62,7 @@ def test_a_deletion_that_is_killed_leaves_trash_and_never_half_a_step(tmp_path: 
             if event == "os.remove" and not str(arguments[0]).startswith("/"):
                 os._exit(9)
         sys.addaudithook(die_in_the_middle)
-        retire(Path(sys.argv[1]), keep_last=1, just_saved=50)
+        retire(Path(sys.argv[1]), keep_last=1, keep_every=None, just_saved=50)
     """
     assert subprocess.run([sys.executable, "-c", code, tmp_path], check=False).returncode == 9
     (trash,) = list_asides(tmp_path)
@@ -88,7 +95,7 @@ def test_a_deletion_is_told_in_the_events_and_a_torn_line_is_left_out(tmp_path: 
     append_event(tmp_path, {"event": "save", "step": 20, "outcome": "committed"})
     for number in (10, 20):
         make_step(tmp_path, number)
-    retire(tmp_path, keep_last=1, just_saved=50)
+    retire(tmp_path, keep_last=1, keep_every=None, just_saved=50)
     lines = (tmp_path / "events.jsonl").read_text().splitlines()
     deleted = json.loads(lines[1])
     assert (deleted["v"], deleted["event"], deleted["step"], deleted["rule"]) == (1, "delete", 10, "keep_last=1")

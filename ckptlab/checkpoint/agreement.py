@@ -6,7 +6,7 @@ First every rank sends digests only (`propose`), so that planning costs a rank w
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -59,7 +59,7 @@ def settle(subject: str, told: list[dict[str, Any]]) -> Any:
     if subject == "replicas":
         return _buffers_to_keep_apart(told)
     all_names = sorted(set().union(*told))
-    if subject == "aliases":
+    if subject in ("aliases", "by_name"):
         return {name: _the_same(subject, name, told) for name in all_names}
     if subject == "tensors":
         specs = [{name: spec for name, (spec, _) in named.items()} for named in told]
@@ -76,6 +76,8 @@ def settled(plan: SavePlan, subject: str, answer: Any) -> SavePlan:
         return plan.keeping_apart(answer)
     if subject == "aliases":
         return replace(plan, aliases=answer)
+    if subject == "by_name":
+        return replace(plan, state={**plan.state, **_by_member(answer)})
     specs: dict[str, dict[str, TensorSpec]] = {section: {} for section in plan.specs}
     replicas: dict[str, dict[str, list[int]]] = {section: {} for section in plan.specs}
     own = dict(_own(plan))
@@ -85,6 +87,23 @@ def settled(plan: SavePlan, subject: str, answer: Any) -> SavePlan:
         if name in own:
             replicas[section][fqn] = holders[json.dumps(own[name].boxes)]
     return plan.united(specs, replicas)
+
+
+def _of_named(plan: SavePlan, contents: Contents) -> dict[str, str]:
+    """Return what the state's members `by_name` hold, as (member, name) in one word each."""
+    return {f"{member} {name}": _text(v) for member in sorted(contents.by_name) for name, v in plan.state[member].items()}
+
+
+def _by_member(named: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    members: dict[str, dict[str, Any]] = {}
+    for words, text in named.items():
+        member, _, name = words.partition(" ")
+        members.setdefault(member, {})[name] = decode(text.encode())
+    return members
+
+
+def _text(value: Any) -> str:
+    return encode(to_exact(value)).decode()
 
 
 def _the_same(subject: str, name: str, told: list[dict[str, Any]]) -> Any:
@@ -154,10 +173,11 @@ def _spec(spec: TensorSpec) -> list[Any]:
 
 
 PLAIN_SUBJECTS: dict[str, Callable[[SavePlan, Contents], dict[str, Any]]] = {
-    "step": lambda plan, contents: {"step": str(plan.step)},
+    "step": lambda plan, contents: {"step": str(plan.step), "max_file_bytes": str(plan.max_file_bytes)},
     "tensors": lambda plan, contents: _descriptions(plan),
     "aliases": lambda plan, contents: dict(plan.aliases),
-    "state": lambda plan, contents: {k: encode(to_exact(v)).decode() for k, v in contents.state.items()},
+    "by_name": lambda plan, contents: _of_named(plan, contents),
+    "state": lambda plan, contents: {k: _text(v) for k, v in plan.state.items() if k not in contents.by_name},
 }
 
 

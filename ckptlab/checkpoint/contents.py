@@ -19,6 +19,8 @@ class Contents:
         optim: `<state name>::<fqn>` to a tensor of the optimizer's state.
         aliases: further names of tied parameters, each to its name in `model`.
         state: what is the same on all ranks: step, schedules, param groups. Exact JSON, and small tensors.
+        by_name: names in `state` under which stands a dict by the names of tensors, of which a rank may have only its own, as
+            the stages of a pipeline do: the dicts of all ranks are united.
         rank_tensors: what belongs to this rank alone, read again only by the same rank of an equally large world.
         rank_state: the same for plain values.
         model_files: file name to a file that is copied into `model/`, such as `config.json`.
@@ -30,6 +32,7 @@ class Contents:
     optim: Mapping[str, Tensor] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     state: Mapping[str, Any] = field(default_factory=dict)
+    by_name: frozenset[str] = frozenset()
     rank_tensors: Mapping[str, Tensor] = field(default_factory=dict)
     rank_state: Mapping[str, Any] = field(default_factory=dict)
     model_files: Mapping[str, Path] = field(default_factory=dict)

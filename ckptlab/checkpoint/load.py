@@ -1,7 +1,7 @@
 """Load one step: checked on all ranks before the first tensor changes, from however many ranks wrote it.
 
 1. open      every rank reads the manifest and the state; all must have read the same
-2. plan      ask what is wanted; compare names, dtypes and shapes with what the step holds
+2. plan      ask what is wanted; compare names, dtypes and shapes with what the step holds, by the `Terms` of the load
 3. verify    read every block that is wanted and compare its sum; nothing changes yet
 4. fill      read again, verified again, into the tensors
 
@@ -9,19 +9,20 @@ A failure before `fill`, on any rank, leaves everything on every rank as it was.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ckptlab.checkpoint.collectives import Group, RanksDisagree, attempt
 from ckptlab.checkpoint.contents import Contents
-from ckptlab.checkpoint.plan import Read, describe_all, match, read_runs, refuse_unwanted, unwanted
+from ckptlab.checkpoint.plan import Read, describe_all, match, read_runs, refuse_names
 from ckptlab.checkpoint.reader import StepReader
-from ckptlab.checkpoint.tensor_bytes import TensorBytes, from_exact
+from ckptlab.checkpoint.tensor_bytes import DTYPES, CastBytes, TensorBytes, from_exact
 from ckptlab.checkpoint.tensors import describe
 from ckptlab.errors import CorruptError, LoadError, ResumeError, StepError
 from ckptlab.format import names
+from ckptlab.format.dtypes import ITEM_BYTES
 from ckptlab.format.exact import decode
 from ckptlab.format.manifest import Manifest
 from ckptlab.format.records import TensorRecord
@@ -42,21 +43,50 @@ class Loaded:
         contents: what was wanted, its tensors filled.
         state: what is the same on all ranks.
         rank_state: this rank's own; empty where no `rank_tensors` were wanted.
+        missing: by section the names that some rank wanted and the step does not have; empty unless told `strict=False`.
+        unexpected: by section the names that the step has and no rank wanted; empty unless told `strict=False`.
     """
 
     manifest: Manifest
     contents: Contents
     state: State
     rank_state: State
+    missing: Mapping[str, list[str]]
+    unexpected: Mapping[str, list[str]]
 
 
-def load(step: Path, wanted: Wanted, *, verify_first: bool = True, group: Group | None = None) -> Loaded:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How far what is wanted may differ from what a step holds; the arguments of `load`."""
+
+    sections: Collection[str]
+    rename: Mapping[str, str]
+    cast: bool
+    strict: bool
+
+
+def load(
+    step: Path,
+    wanted: Wanted,
+    *,
+    sections: Collection[str] = names.SECTIONS,
+    rename: Mapping[str, str] | None = None,
+    cast: bool = False,
+    strict: bool = True,
+    verify_first: bool = True,
+    group: Group | None = None,
+) -> Loaded:
     """Fill live tensors from a step, and return them with the step's state. Every rank calls it.
 
     Args:
         step: the directory of the step.
         wanted: called with the manifest and the state before anything changes; returns the contents to fill. What belongs to
             one rank is read only if `rank_tensors` are wanted, and then from the file of this rank.
+        sections: which of `model` and `optim` to fill; `("model",)` loads the weights alone.
+        rename: wanted name to the name that the step has it by; a name that stands not here is the same in the step.
+        cast: read a floating dtype into another one, rounded as torch does.
+        strict: refuse names that are wanted and not in the step, and names in the step that no rank wants. Told otherwise,
+            the former stay as they are and the latter are left out; `Loaded` tells both.
         verify_first: read twice, so that a damaged block is found before anything changes. Without it a block is verified as it
             is read, and tensors filled before a bad one stay filled: for a caller that will overwrite everything.
         group: the ranks; None makes a group of all ranks for this call.
@@ -66,17 +96,17 @@ def load(step: Path, wanted: Wanted, *, verify_first: bool = True, group: Group 
         LoadError: anything else: the step is not whole, holds other names, dtypes or shapes, or cannot be read. Raised on every
             rank alike; `state_changed` says whether tensors may have been changed.
     """
-    changing = False
+    terms, changing = Terms(sections=sections, rename=rename or {}, cast=cast, strict=strict), False
     try:
         with Group.lent(group) as ranks:
-            loading = _Loading(Path(step), wanted, ranks)
+            loading = _Loading(Path(step), wanted, terms, ranks)
             ranks.agree(attempt(loading.open), _refuse_different_steps)
-            ranks.agree(attempt(loading.plan), _refuse_what_nobody_wants)
+            left = ranks.agree(attempt(loading.plan), lambda everybody: _left_over(everybody, strict))
             if verify_first:
                 ranks.agree(attempt(loading.verify))
             changing = True
             ranks.agree(attempt(loading.fill))
-            return loading.loaded()
+            return loading.loaded(**left)
     except RanksDisagree as error:
         kind = ERRORS.get(error.kind, LoadError)
         raise kind(f"{step} is not loaded: {error}", state_changed=changing) from error
@@ -85,10 +115,10 @@ def load(step: Path, wanted: Wanted, *, verify_first: bool = True, group: Group 
 class _Loading:
     """One load on one rank; nothing is communicated here."""
 
-    def __init__(self, path: Path, wanted: Wanted, group: Group) -> None:
+    def __init__(self, path: Path, wanted: Wanted, terms: Terms, group: Group) -> None:
         self._state: State = {}
         self._rank_state: State = {}
-        self._path, self._wanted, self._group = path, wanted, group
+        self._path, self._wanted, self._terms, self._group = path, wanted, terms, group
         self._manifest: Manifest
         self._contents: Contents
         self._reads: list[Read] = []
@@ -102,17 +132,19 @@ class _Loading:
         self._state = self._read_state(names.STATE)
         return hashlib.sha256(self._manifest.to_json()).hexdigest()
 
-    def plan(self) -> dict[str, list[str]]:
-        """Find the pieces of everything that is wanted; return the names that this rank does not want, by section."""
+    def plan(self) -> dict[str, list[list[str]]]:
+        """Find the pieces of everything that is wanted; return, by section, the names that are missing and unexpected."""
         contents = self._contents = self._wanted(self._manifest, self._state)
         tensors = describe_all(contents, self._group.rank, self._group.world_size)
         own = self._plan_own(contents) if contents.rank_tensors else {}
-        unwanted_names = {}
-        for section, wanted in tensors.items():
-            held = self._manifest.tensors[section]
-            unwanted_names[section] = unwanted(wanted, held, self._manifest.aliases)
-            self._reads += match(section, wanted, {**held, **own} if section == "model" else held, self._manifest.aliases)
-        return unwanted_names
+        left_over = {}
+        for section in self._terms.sections:
+            held = {**self._manifest.tensors[section], **(own if section == "model" else {})}
+            rename, cast = self._terms.rename, self._terms.cast
+            matched = match(section, tensors[section], held, self._manifest.aliases, rename=rename, cast=cast)
+            self._reads += matched.reads
+            left_over[section] = [matched.missing, matched.unexpected]
+        return left_over
 
     def verify(self) -> None:
         """Read every wanted block and compare its sum."""
@@ -120,11 +152,18 @@ class _Loading:
 
     def fill(self) -> None:
         """Read every wanted block, verified, into the tensors."""
-        self._read(TensorBytes.write)
+        self._read(lambda data, begin, part: data.write(begin, part))
 
-    def loaded(self) -> Loaded:
+    def loaded(self, missing: Mapping[str, list[str]], unexpected: Mapping[str, list[str]]) -> Loaded:
         """Return what this load gave."""
-        return Loaded(manifest=self._manifest, contents=self._contents, state=self._state, rank_state=self._rank_state)
+        return Loaded(
+            manifest=self._manifest,
+            contents=self._contents,
+            state=self._state,
+            rank_state=self._rank_state,
+            missing=missing,
+            unexpected=unexpected,
+        )
 
     def _plan_own(self, contents: Contents) -> dict[str, TensorRecord]:
         """Find the pieces of what belongs to this rank; return those of buffers of which it kept its own values, by name."""
@@ -139,8 +178,9 @@ class _Loading:
         held = rank_tensors(self._path, files[0])
         buffers = {name.removeprefix(names.BUFFER): held.pop(name) for name in list(held) if name.startswith(names.BUFFER)}
         wanted = {name: describe(name, tensor, 0, 1) for name, tensor in contents.rank_tensors.items()}
-        refuse_unwanted("ranks", unwanted(wanted, held, {}))
-        self._reads += match("ranks", wanted, held, {})
+        matched = match("ranks", wanted, held, {})
+        refuse_names("ranks", matched.missing, matched.unexpected)
+        self._reads += matched.reads
         self._rank_state = self._read_state(files[1])
         return buffers
 
@@ -154,9 +194,10 @@ class _Loading:
     def _read(self, take: Callable[[TensorBytes, int, memoryview], None]) -> None:
         with StepReader(self._path, self._manifest) as reader:
             for local, record in self._reads:
-                data = TensorBytes(local.data)
+                dtype = record.spec.dtype
+                data = TensorBytes(local.data) if dtype == local.spec.dtype else CastBytes(local.data, DTYPES[dtype])
                 for piece in record.pieces:
-                    for position, start, length in read_runs(piece, local):
+                    for position, start, length in read_runs(piece, local, ITEM_BYTES[dtype]):
                         for distance, part in reader.read(piece.file, position, length):
                             take(data, start + distance, part)
                 data.flush()
@@ -168,7 +209,13 @@ def _refuse_different_steps(digests: list[str]) -> None:
             raise LoadError(f"rank {rank} reads another manifest than rank 0: all ranks must share the storage")
 
 
-def _refuse_what_nobody_wants(unwanted_names: list[dict[str, list[str]]]) -> None:
-    for section, names_of_first in unwanted_names[0].items():
-        nobody = set(names_of_first).intersection(*(by_section[section] for by_section in unwanted_names[1:]))
-        refuse_unwanted(section, sorted(nobody))
+def _left_over(everybody: list[dict[str, list[list[str]]]], strict: bool) -> dict[str, dict[str, list[str]]]:
+    """Return by section the names that some rank misses and those that no rank wants; refuse them if `strict`."""
+    left: dict[str, dict[str, list[str]]] = {"missing": {}, "unexpected": {}}
+    for section in everybody[0]:
+        missing, unexpected = (list(map(set, told)) for told in zip(*(by_rank[section] for by_rank in everybody), strict=True))
+        left["missing"][section] = sorted(set().union(*missing))
+        left["unexpected"][section] = sorted(set.intersection(*unexpected))
+        if strict:
+            refuse_names(section, left["missing"][section], left["unexpected"][section])
+    return left

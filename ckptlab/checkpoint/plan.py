@@ -7,9 +7,10 @@ that a manifest knows to the box that a rank wants (`read_runs`).
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from ckptlab.checkpoint.contents import Contents
+from ckptlab.checkpoint.tensor_bytes import DTYPES
 from ckptlab.checkpoint.tensors import LocalTensor, describe
 from ckptlab.errors import LoadError, UsageError
 from ckptlab.format.boxes import Box, copy_runs, whole
@@ -24,6 +25,8 @@ Tensors = Mapping[str, Mapping[str, LocalTensor]]
 
 Layout = Mapping[str, Sequence[FileLayout]]
 """Section to the files that all ranks share."""
+
+FLOATS = {name for name, dtype in DTYPES.items() if dtype.is_floating_point}
 
 Read = tuple[LocalTensor, TensorRecord]
 """What a rank wants of a tensor, and where the step has it."""
@@ -47,6 +50,8 @@ class SavePlan:
         tensors: this rank's part of every tensor that it holds, by section and name.
         specs: dtype and global shape of every tensor of the step, by section and name: the same on every rank.
         aliases: further names of tied tensors: the same on every rank.
+        state: what `state.json` will hold: the same on every rank.
+        max_file_bytes: of tensors in a file: the same on every rank.
         layout: the files that all ranks share, by section: the same on every rank.
         is_united: whether the ranks have told each other who holds what; needed where not all hold the same names.
         kept_apart: buffers of the model that differ between ranks; each rank also keeps its own.
@@ -56,6 +61,8 @@ class SavePlan:
     tensors: Tensors
     specs: Mapping[str, Mapping[str, TensorSpec]]
     aliases: Mapping[str, str]
+    state: Mapping[str, Any]
+    max_file_bytes: int
     layout: Layout
     is_united: bool = False
     kept_apart: frozenset[str] = frozenset()
@@ -68,7 +75,7 @@ class SavePlan:
             section: {name: replace(local, replicas=tuple(replicas[section][name])) for name, local in named.items()}
             for section, named in self.tensors.items()
         }
-        return replace(self, tensors=tensors, specs=specs, layout=_lay_out_all(specs), is_united=True)
+        return replace(self, tensors=tensors, specs=specs, layout=_lay_out_all(specs, self.max_file_bytes), is_united=True)
 
     def keeping_apart(self, names: Collection[str]) -> Self:
         """Return the plan in which the first replica writes these buffers into `model/`, and every rank keeps its own."""
@@ -79,21 +86,31 @@ class SavePlan:
         return replace(self, tensors={**self.tensors, "model": model}, kept_apart=frozenset(names))
 
 
-def plan_save(step: int, contents: Contents, rank: int, world_size: int) -> SavePlan:
+def plan_save(step: int, contents: Contents, rank: int, world_size: int, max_file_bytes: int) -> SavePlan:
     """Describe this rank's part of everything, as if every rank held the same names.
 
     Raises:
-        UsageError: a tensor cannot be saved, or no directory can have this step's name.
+        UsageError: a tensor cannot be saved, no directory can have this step's name, or no byte may stand in a file.
     """
+    if max_file_bytes < 1:
+        raise UsageError(f"max_file_bytes={max_file_bytes}: at least 1")
     if parse_step(step_name(step)) != step:
         raise UsageError(f"step {step}: a step is a number from 0 to 10**18 - 1")
     tensors = describe_all(contents, rank, world_size)
     specs = {section: {name: local.spec for name, local in named.items()} for section, named in tensors.items()}
-    return SavePlan(step=step, tensors=tensors, specs=specs, aliases=contents.aliases, layout=_lay_out_all(specs))
+    return SavePlan(
+        step=step,
+        tensors=tensors,
+        specs=specs,
+        aliases=contents.aliases,
+        state=contents.state,
+        max_file_bytes=max_file_bytes,
+        layout=_lay_out_all(specs, max_file_bytes),
+    )
 
 
-def _lay_out_all(specs: Mapping[str, Mapping[str, TensorSpec]]) -> Layout:
-    return {section: lay_out(section, named) for section, named in specs.items()}
+def _lay_out_all(specs: Mapping[str, Mapping[str, TensorSpec]], max_file_bytes: int) -> Layout:
+    return {section: lay_out(section, named, max_file_bytes) for section, named in specs.items()}
 
 
 def positions(layout: Layout) -> Iterator[tuple[str, str, FileLayout, int]]:
@@ -128,7 +145,7 @@ def write_runs(begin: int, local: LocalTensor, rank: int, block_bytes: int) -> I
     if rank not in local.replicas:
         return  # another rank's copy is the one that is written
     replica, num_replicas = local.replicas.index(rank), len(local.replicas)
-    for source, start, length in _runs(whole(local.spec.shape), local):
+    for source, start, length in _runs(whole(local.spec.shape), local, ITEM_BYTES[local.spec.dtype]):
         position, end = begin + source, begin + source + length
         while position < end:
             block = position // block_bytes
@@ -138,55 +155,88 @@ def write_runs(begin: int, local: LocalTensor, rank: int, block_bytes: int) -> I
             position = cut
 
 
-def read_runs(piece: Piece, local: LocalTensor) -> Iterator[tuple[int, int, int]]:
-    """Yield what this rank reads of a piece: (position in the file, position in the rank's part, length)."""
-    for source, start, length in _runs(piece.box, local):
+def read_runs(piece: Piece, local: LocalTensor, item_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """Yield what this rank reads of a piece: (position in the file, in the rank's part as the step has it, length)."""
+    for source, start, length in _runs(piece.box, local, item_bytes):
         yield piece.begin + source, start, length
 
 
-def _runs(box: Box, local: LocalTensor) -> Iterator[tuple[int, int, int]]:
+def _runs(box: Box, local: LocalTensor, item_bytes: int) -> Iterator[tuple[int, int, int]]:
     """Yield the runs that a box of the tensor and the rank's part share: (position in the box, in the part, length)."""
     everything = whole(local.data.shape)
     for part in local.parts:
         here = Box(part.at, part.box.shape)
-        yield from copy_runs(box.moved(part.shift), everything, ITEM_BYTES[local.spec.dtype], within=here)
+        yield from copy_runs(box.moved(part.shift), everything, item_bytes, within=here)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matched:
+    """What a rank wants of a section, held against what the step has.
+
+    Attributes:
+        reads: what to read, in the order in which it lies in the files.
+        missing: names that are wanted and not in the step.
+        unexpected: names that are in the step and not wanted by this rank.
+    """
+
+    reads: list[Read]
+    missing: list[str]
+    unexpected: list[str]
 
 
 def match(
-    section: str, wanted: Mapping[str, LocalTensor], held: Mapping[str, TensorRecord], aliases: Mapping[str, str]
-) -> list[Read]:
-    """Return what to read for `wanted`, in the order in which it lies in the files.
+    section: str,
+    wanted: Mapping[str, LocalTensor],
+    held: Mapping[str, TensorRecord],
+    aliases: Mapping[str, str],
+    *,
+    rename: Mapping[str, str] | None = None,
+    cast: bool = False,
+) -> Matched:
+    """Find what is wanted in the step.
 
-    A wanted name that the step has as an alias is read from the tensor that it is tied to.
+    `rename` says under which name the step has what is wanted. A name that the step has as an alias is read from the tensor
+    that it is tied to. With `cast` a floating dtype may be read as another one.
 
     Raises:
-        LoadError: a name is wanted and not held, or a dtype or shape differs. Names the first few.
+        LoadError: a dtype or a shape differs. Names the first few.
     """
-    reads = {name: (local, held[aliases.get(name, name)]) for name, local in wanted.items() if aliases.get(name, name) in held}
-    wrong = [f"{name!r} is not in the step" for name in sorted(wanted.keys() - reads.keys())]
-    wrong += [
-        f"{name!r} is {_words(record.spec)} in the step, wanted {_words(local.spec)}"
-        for name, (local, record) in sorted(reads.items())
-        if record.spec != local.spec
-    ]
-    _refuse_load(section, wrong)
-    return sorted(reads.values(), key=lambda read: [(piece.file, piece.begin) for piece in read[1].pieces])
+    source = {name: (rename or {}).get(name, name) for name in wanted}
+    source = {name: aliases.get(other, other) for name, other in source.items()}
+    reads = {name: (local, held[source[name]]) for name, local in wanted.items() if source[name] in held}
+    _refuse_load(
+        section,
+        [
+            f"{name!r} is {_words(record.spec)} in the step, wanted {_words(local.spec)}"
+            for name, (local, record) in sorted(reads.items())
+            if not _fits(record.spec, local.spec, cast)
+        ],
+    )
+    return Matched(
+        reads=sorted(reads.values(), key=lambda read: [(piece.file, piece.begin) for piece in read[1].pieces]),
+        missing=sorted(wanted.keys() - reads.keys()),
+        unexpected=sorted(held.keys() - set(source.values())),
+    )
 
 
-def unwanted(wanted: Mapping[str, LocalTensor], held: Mapping[str, TensorRecord], aliases: Mapping[str, str]) -> list[str]:
-    """Return the names that the step has and this rank does not want, sorted."""
-    return sorted(held.keys() - {aliases.get(name, name) for name in wanted})
-
-
-def refuse_unwanted(section: str, names: Sequence[str]) -> None:
+def refuse_names(section: str, missing: Sequence[str], unexpected: Sequence[str]) -> None:
     """Raise a `LoadError` that says the first few of the names, if there are any."""
-    _refuse_load(section, [f"{name!r} is in the step and not wanted" for name in names])
+    wrong = [f"{name!r} is not in the step" for name in missing]
+    _refuse_load(section, wrong + [f"{name!r} is in the step and not wanted" for name in unexpected])
 
 
 def _refuse_load(section: str, wrong: Sequence[str]) -> None:
     if wrong:
         more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise LoadError(f"{section}: {'; '.join(wrong[:3])}{more}; load it into the model that it was saved from")
+        raise LoadError(
+            f"{section}: {'; '.join(wrong[:3])}{more}; load it into the model that it was saved from, "
+            f"or tell load what may differ (rename=, cast=, strict=False)"
+        )
+
+
+def _fits(held: TensorSpec, wanted: TensorSpec, cast: bool) -> bool:
+    same_dtype = held.dtype == wanted.dtype or (cast and {held.dtype, wanted.dtype} <= FLOATS)
+    return same_dtype and held.shape == wanted.shape
 
 
 def _words(spec: TensorSpec) -> str:

@@ -12,6 +12,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from ckptlab.checkpoint import step_files
@@ -31,6 +32,7 @@ from ckptlab.checkpoint.plan import SavePlan, plan_save
 from ckptlab.checkpoint.writer import StepWriter, merge_sums
 from ckptlab.errors import ReplicaMismatch, SaveError
 from ckptlab.format.checksums import BLOCK_BYTES, FileSums
+from ckptlab.format.files import MAX_FILE_BYTES
 from ckptlab.format.names import step_name
 from ckptlab.steps.events import append_event
 from ckptlab.steps.retention import retire
@@ -43,6 +45,8 @@ def save(
     contents: Contents,
     *,
     keep_last: int | None = None,
+    keep_every: int | None = None,
+    max_file_bytes: int = MAX_FILE_BYTES,
     group: Group | None = None,
     on_phase: Callable[[str], None] | None = None,
 ) -> Path:
@@ -55,6 +59,9 @@ def save(
         step: the number of optimizer steps done.
         contents: what to save.
         keep_last: how many whole steps to keep, this one included; None keeps all.
+        keep_every: steps that are multiples of it are kept as well.
+        max_file_bytes: tensors of a section fill one file after the other, each up to so many bytes, or one tensor that is
+            larger; the same on every rank.
         group: the ranks; None makes a group of all ranks for this call.
         on_phase: called on every rank after each of `PHASES`; must not raise.
 
@@ -64,17 +71,21 @@ def save(
         ReplicaMismatch: copies of a tensor that should be equal are not.
     """
     run, clock = Path(run), PhaseClock(on_phase)
+    old_go = None if keep_last is None else partial(retire, run, keep_last, keep_every, step)
     try:
         with Group.lent(group) as ranks:
-            return _save(run, step, contents, keep_last, ranks, clock)
+            plan = attempt(lambda: plan_save(step, contents, ranks.rank, ranks.world_size, max_file_bytes))
+            return _save(run, plan, contents, old_go, ranks, clock)
     except RanksDisagree as error:
         raise _save_error(run, step, error, clock) from error
 
 
-def _save(run: Path, step: int, contents: Contents, keep_last: int | None, group: Group, clock: PhaseClock) -> Path:
+def _save(
+    run: Path, planned: Outcome, contents: Contents, old_go: Callable[[], object] | None, group: Group, clock: PhaseClock
+) -> Path:
     """Go through the phases. What goes wrong on one rank is an `Outcome` until the next exchange, which every rank reaches."""
-    path = run / step_name(step)
-    plan = _agreed(attempt(lambda: plan_save(step, contents, group.rank, group.world_size)), contents, group)
+    plan = _agreed(planned, contents, group)
+    path = run / step_name(plan.step)
     clock.done("plan")
 
     temporary = group.from_coordinator(lambda: step_files.make_temporary(run, plan).name)
@@ -99,9 +110,9 @@ def _save(run: Path, step: int, contents: Contents, keep_last: int | None, group
         clock.done("commit")
 
     with suppress(RanksDisagree):  # the step is committed; a rank that is lost now shows at the next exchange
-        group.from_coordinator(lambda: _retire(run, keep_last, step))  # nobody goes into a collective while rank 0 deletes
+        group.from_coordinator(lambda: _retire(run, old_go))  # nobody goes into a collective while rank 0 deletes
     clock.done("retire")
-    _write_event(run, step, outcome="committed", ranks=group.world_size, **_figures(sums, clock))
+    _write_event(run, plan.step, outcome="committed", ranks=group.world_size, **_figures(sums, clock))
     return path
 
 
@@ -154,6 +165,6 @@ def _write_event(run: Path, step: int, **members: object) -> None:
         attempt_or_warn(f"{run}: no event was written", lambda: append_event(run, event))
 
 
-def _retire(run: Path, keep_last: int | None, step: int) -> None:
-    if keep_last is not None:
-        attempt_or_warn(f"{run}: old steps were not deleted", lambda: retire(run, keep_last, step))
+def _retire(run: Path, old_go: Callable[[], object] | None) -> None:
+    if old_go is not None:
+        attempt_or_warn(f"{run}: old steps were not deleted", old_go)

@@ -109,7 +109,7 @@ def _write_common(writer: StepWriter, plan: SavePlan, contents: Contents) -> Non
     for name, path in contents.model_files.items():
         names.check_file_name(f"model/{name}")
         writer.write_whole(f"model/{name}", posix.read_file(path, MAX_MODEL_FILE_BYTES))
-    writer.write_whole(names.STATE, encode(to_exact(contents.state)))
+    writer.write_whole(names.STATE, encode(to_exact(plan.state)))
 
 
 def write_manifest(writer: StepWriter, plan: SavePlan, contents: Contents, sums: Mapping[str, FileSums], group: Group) -> None:

@@ -47,6 +47,25 @@ class TensorBytes:
             self._tensor.copy_(self._contiguous)
 
 
+class CastBytes(TensorBytes):
+    """Takes the bytes of a tensor of another floating dtype, `dtype`, and converts them as torch does, part by part."""
+
+    def __init__(self, tensor: Tensor, dtype: torch.dtype) -> None:
+        super().__init__(tensor)
+        self._dtype = dtype
+        self._rest = b""  # the first bytes of a value that ends in the next part
+
+    def write(self, begin: int, data: memoryview) -> None:
+        """Put values whose bytes begin at `begin` in a tensor of the other dtype; the parts of a run come in order."""
+        begin, joined = begin - len(self._rest), bytearray(self._rest + data)
+        num_values = len(joined) // self._dtype.itemsize
+        self._rest = bytes(joined[num_values * self._dtype.itemsize :])
+        if num_values:
+            values = TensorBytes(torch.frombuffer(joined, dtype=self._dtype, count=num_values).to(self._tensor.dtype))
+            place = begin // self._dtype.itemsize * self._tensor.dtype.itemsize
+            super().write(place, values.read(0, values.num_bytes))
+
+
 def to_exact(value: Any) -> Any:
     """Return `value` with every tensor in it as an `ExactTensor` and every kind of dict as a dict, ready to be encoded."""
     if isinstance(value, Tensor):

@@ -3,5 +3,6 @@
 from ckptlab.resume.checkpointer import Checkpointer
 from ckptlab.resume.sampler import ResumableSampler, sample_generator
 from ckptlab.resume.train_state import TrainState
+from ckptlab.resume.weights import load_weights
 
-__all__ = ["Checkpointer", "ResumableSampler", "TrainState", "sample_generator"]
+__all__ = ["Checkpointer", "ResumableSampler", "TrainState", "load_weights", "sample_generator"]

@@ -13,6 +13,7 @@ from ckptlab.checkpoint.collectives import Group, Outcome, RanksDisagree, attemp
 from ckptlab.checkpoint.load import Loaded, load
 from ckptlab.checkpoint.save import save
 from ckptlab.errors import CorruptError, LoadError, ResumeError, SaveError, StepError, UsageError
+from ckptlab.format.files import MAX_FILE_BYTES
 from ckptlab.format.names import step_name
 from ckptlab.resume.train_state import TrainState
 from ckptlab.steps.events import append_event
@@ -32,6 +33,8 @@ class Checkpointer:
         *,
         every: int | None = None,
         keep_last: int | None = 3,
+        keep_every: int | None = None,
+        max_file_bytes: int = MAX_FILE_BYTES,
         on_save_error: Literal["raise", "warn"] = "raise",
     ) -> None:
         """Name the run; nothing is opened, nothing communicated yet.
@@ -40,14 +43,17 @@ class Checkpointer:
             run: the run's directory, on storage that all ranks share; made when it is not there.
             every: `save_if_due` saves at multiples of so many steps; None: never.
             keep_last: how many whole steps to keep; None keeps all.
+            keep_every: steps that are multiples of it are kept for good.
+            max_file_bytes: of tensors in one file; a larger tensor stands alone.
             on_save_error: with "warn", a save that fails while all ranks are there, as on a full disk, is logged and the run
                 goes on; `save` returns None then.
         """
-        if (every is not None and every < 1) or (keep_last is not None and keep_last < 1):
-            raise UsageError(f"every={every}, keep_last={keep_last}: both are at least 1, or None")
+        if any(number is not None and number < 1 for number in (every, keep_last, keep_every)):
+            raise UsageError(f"every={every}, keep_last={keep_last}, keep_every={keep_every}: each is at least 1, or None")
         if on_save_error not in ("raise", "warn"):
             raise UsageError(f"on_save_error={on_save_error!r}: 'raise' or 'warn'")
-        self.run, self.every, self.keep_last, self.on_save_error = Path(run), every, keep_last, on_save_error
+        self.run, self.every, self.on_save_error = Path(run), every, on_save_error
+        self.keep_last, self.keep_every, self.max_file_bytes = keep_last, keep_every, max_file_bytes
         self._group: Group | None = None
         self._lock: RunLock | None = None
 
@@ -87,7 +93,15 @@ class Checkpointer:
             group.agree(Outcome(error=made.error))
         except RanksDisagree as error:
             raise SaveError(f"step {state.step} is not saved in {self.run}: {error}", lost=error.lost) from error
-        return save(self.run, state.step, made.value, keep_last=self.keep_last, group=group)
+        return save(
+            self.run,
+            state.step,
+            made.value,
+            keep_last=self.keep_last,
+            keep_every=self.keep_every,
+            max_file_bytes=self.max_file_bytes,
+            group=group,
+        )
 
     def resume(self, state: TrainState) -> int:
         """Load the newest whole step into `state` and return its number; 0 where the run has no step yet. Every rank calls it.

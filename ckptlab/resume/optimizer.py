@@ -5,7 +5,7 @@ state is taken as it is: absent state stays absent, and what a checkpoint has is
 parameter's device, mesh and placements.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,14 +26,24 @@ def tensors_of(optimizer: Optimizer, named: Named) -> dict[str, Tensor]:
     return {name: value for name, value in _values(optimizer, named).items() if isinstance(value, Tensor)}
 
 
-def state_of(optimizer: Optimizer, named: Named) -> dict[str, Any]:
-    """Return what is no tensor: the param groups, with names in place of parameters, and plain values of the state."""
-    groups = [
-        {**group, "params": [_name(param, named, number) for param in group["params"]]}
+def state_of(optimizer: Optimizer) -> dict[str, Any]:
+    """Return what is the same on all ranks: the optimizer's class, and its param groups without their parameters."""
+    groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    return {"class": type(optimizer).__name__, "groups": groups}
+
+
+def params_of(optimizer: Optimizer, named: Named) -> dict[str, dict[str, Any]]:
+    """Return by name of this rank's parameters the group in which each is, and of its state what is no tensor."""
+    params: dict[str, dict[str, Any]] = {
+        _name(param, named, number): {"group": number, "values": {}}
         for number, group in enumerate(optimizer.param_groups)
-    ]
-    plain = {name: value for name, value in _values(optimizer, named).items() if not isinstance(value, Tensor)}
-    return {"class": type(optimizer).__name__, "groups": groups, "values": plain}
+        for param in group["params"]
+    }
+    for name, value in _values(optimizer, named).items():
+        key, _, fqn = name.partition(SEPARATOR)
+        if not isinstance(value, Tensor):
+            params[fqn]["values"][key] = value
+    return params
 
 
 def without_state(optimizer: Optimizer, named: Named) -> list[str]:
@@ -42,26 +52,23 @@ def without_state(optimizer: Optimizer, named: Named) -> list[str]:
     return sorted(named[param] for param in params if param not in optimizer.state)
 
 
-def check_groups(optimizer: Optimizer, named: Named, state: Mapping[str, Any]) -> None:
-    """Refuse a state of another optimizer, or whose param groups hold other parameters than the optimizer's.
+def check_groups(optimizer: Optimizer, named: Named, state: Mapping[str, Any], params: Mapping[str, Any]) -> None:
+    """Refuse a state of another optimizer, or in which this rank's parameters stand in other param groups.
 
     Raises:
-        ResumeError: names the optimizer or the first group that differs.
+        ResumeError: names the optimizer, or the first parameters that differ.
     """
     if state["class"] != type(optimizer).__name__:
         raise ResumeError(
             f"the step is of the optimizer {state['class']}, this run has {type(optimizer).__name__}; make the same"
         )
-    saved = [group["params"] for group in state["groups"]]
-    found = [group["params"] for group in state_of(optimizer, named)["groups"]]
-    if len(saved) != len(found):
-        raise ResumeError(f"the optimizer has {len(found)} param groups, the step has {len(saved)}; make the same groups")
-    for number, (names, own) in enumerate(zip(saved, found, strict=True)):
-        if names != own:
-            differing = sorted(set(names) ^ set(own))[:3] or "their order"
-            raise ResumeError(
-                f"param group {number} holds other parameters than in the step: {differing}; make the same groups"
-            )
+    found, saved = len(optimizer.param_groups), len(state["groups"])
+    if found != saved:
+        raise ResumeError(f"the optimizer has {found} param groups, the step has {saved}; make the same groups")
+    for name, param in params_of(optimizer, named).items():
+        group = params[name]["group"] if name in params else "none"
+        if group != param["group"]:
+            raise ResumeError(f"{name!r} is in param group {param['group']}, in the step in {group}; make the same groups")
 
 
 def tensors_like(optimizer: Optimizer, named: Named, records: Mapping[str, TensorRecord]) -> dict[str, Tensor]:
@@ -83,19 +90,26 @@ def tensors_like(optimizer: Optimizer, named: Named, records: Mapping[str, Tenso
 
 
 def put(
-    optimizer: Optimizer, named: Named, tensors: Mapping[str, Tensor], state: Mapping[str, Any], absent: Collection[str]
+    optimizer: Optimizer,
+    named: Named,
+    tensors: Mapping[str, Tensor],
+    groups: Sequence[Mapping[str, Any]],
+    params: Mapping[str, Mapping[str, Any]],
+    absent: Collection[str],
 ) -> None:
-    """Make `tensors` and `state` the optimizer's own, in place of all that it had; parameters in `absent` get none."""
-    params = {name: param for param, name in named.items()}
+    """Make what was loaded the optimizer's own, in place of all that it had; parameters in `absent` get no state."""
+    own = {name: param for param, name in named.items()}
     optimizer.state.clear()
-    for name, value in {**tensors, **state["values"]}.items():
+    for name, value in tensors.items():
         key, _, fqn = name.partition(SEPARATOR)
         if fqn not in absent:
-            optimizer.state[params[fqn]][key] = value
-    for group, saved in zip(optimizer.param_groups, state["groups"], strict=True):
+            optimizer.state[own[fqn]][key] = value
+    for fqn in params.keys() & own.keys() - set(absent):
+        if params[fqn]["values"]:
+            optimizer.state[own[fqn]].update(params[fqn]["values"])
+    for group, saved in zip(optimizer.param_groups, groups, strict=True):
         for key, value in saved.items():
-            if key != "params":
-                group[key] = _keeping_identity(group.get(key), value)
+            group[key] = _keeping_identity(group.get(key), value)
 
 
 def _values(optimizer: Optimizer, named: Named) -> dict[str, Any]:

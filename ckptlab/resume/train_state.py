@@ -124,6 +124,7 @@ class TrainState:
             optim=optimizers.tensors_of(self.optimizer, self._named(model)),
             aliases=aliases,
             state=self._state(model),
+            by_name=frozenset({"params"}),
             rank_tensors=rank_tensors,
             rank_state={"rng": rank_state, "without_state": optimizers.without_state(self.optimizer, self._named(model))},
             model_files=self._model_files,
@@ -147,7 +148,7 @@ class TrainState:
             raise ResumeError(
                 f"{differing} stand in the step or in TrainState, not in both; resume with what the run was saved with"
             )
-        optimizers.check_groups(self.optimizer, self._named(model), state["optimizer"])
+        optimizers.check_groups(self.optimizer, self._named(model), state["optimizer"], state["params"])
         return Contents(
             model=model,
             optim=optimizers.tensors_like(self.optimizer, self._named(model), manifest.tensors["optim"]),
@@ -159,7 +160,8 @@ class TrainState:
         """Make what was loaded into `wanted` the state of this run. Every rank calls it."""
         state, contents = loaded.state, loaded.contents
         absent = loaded.rank_state.get("without_state", ())
-        optimizers.put(self.optimizer, self._named(contents.model), contents.optim, state["optimizer"], absent)
+        named, groups = self._named(contents.model), state["optimizer"]["groups"]
+        optimizers.put(self.optimizer, named, contents.optim, groups, state["params"], absent)
         for name, value in self.stateful.items():
             value.load_state_dict(retyped(state["stateful"][name], value.state_dict()))
         self.step, self.epoch, self.position = state["step"], state["epoch"], state["position"]
@@ -198,7 +200,8 @@ class TrainState:
             "epoch": self.epoch,
             "position": self.position,
             "data": self._data(),
-            "optimizer": optimizers.state_of(self.optimizer, self._named(model)),
+            "optimizer": optimizers.state_of(self.optimizer),
+            "params": optimizers.params_of(self.optimizer, self._named(model)),
             "stateful": {name: value.state_dict() for name, value in self.stateful.items()},
         }
 
@@ -237,7 +240,7 @@ class TrainState:
 
 def _check_state(state: Mapping[str, Any], manifest: Manifest) -> None:
     """Refuse a state that no `TrainState` has written, before anything is changed by it."""
-    missing = sorted({"step", "epoch", "position", "data", "optimizer", "stateful"} - state.keys())
+    missing = sorted({"step", "epoch", "position", "data", "optimizer", "params", "stateful"} - state.keys())
     counters = [state.get(name) for name in ("step", "epoch", "position")]
     if missing or state["step"] != manifest.step or not all(type(n) is int and n >= 0 for n in counters):
         raise ResumeError(

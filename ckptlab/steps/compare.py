@@ -4,9 +4,11 @@ Tensors are read through their pieces, so the same values in other files are equ
 they are as written is `verify`'s question.
 """
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -85,16 +87,55 @@ def _tensor_difference(paths: tuple[Path, Path], first: TensorRecord, second: Te
     spec = first.spec
     if spec != second.spec:
         return f"{spec.dtype} {list(spec.shape)} and {second.spec.dtype} {list(second.spec.shape)}"
-    item_bytes = ITEM_BYTES[spec.dtype]
+    found = _Differing(spec)
     windows = zip(tensor_windows(paths[0], first), tensor_windows(paths[1], second), strict=True)
-    for number, pair in enumerate(windows):
-        differs = np.not_equal(*(np.frombuffer(window, np.uint8) for window in pair))
-        if differs.any():
-            at = int(differs.argmax()) // item_bytes
-            index = np.unravel_index(number * (WINDOW_BYTES // item_bytes) + at, spec.shape)
-            values = [np.frombuffer(window, numpy_dtype(spec.dtype))[at] for window in pair]
-            return f"first at {[int(i) for i in index]}: {values[0]} and {values[1]}"
-    return None
+    for number, (one, other) in enumerate(windows):
+        if one != other:
+            found.add(number * (WINDOW_BYTES // ITEM_BYTES[spec.dtype]), one, other)
+    return str(found) if found.count else None
+
+
+class _Differing:
+    """The elements of a tensor that differ: how many, the first, and the one that differs most."""
+
+    def __init__(self, spec: TensorSpec) -> None:
+        self._spec, self._dtype = spec, numpy_dtype(spec.dtype)
+        self._first = self._largest = ""
+        self._distance: Any = -1
+        self.count = 0
+
+    def add(self, begin: int, one: memoryview, other: memoryview) -> None:
+        """Take in the elements from number `begin` on."""
+        items = [np.frombuffer(window, f"u{self._dtype.itemsize}") for window in (one, other)]
+        (at,) = np.nonzero(items[0] != items[1])
+        values = [np.frombuffer(window, self._dtype)[at] for window in (one, other)]
+        self.count += len(at)
+        self._first = self._first or self._words(begin + at[0], values, 0)
+        distances = _distances(*values)
+        most = int(distances.argmax())
+        if distances[most] > self._distance:
+            self._distance, self._largest = distances[most], self._words(begin + at[most], values, most)
+
+    def __str__(self) -> str:
+        if self.count == 1:
+            return f"first at {self._first}"
+        most = f", most at {self._largest}" if self._largest not in ("", self._first) else ""
+        return f"first at {self._first}; {self.count} of {math.prod(self._spec.shape)} elements differ{most}"
+
+    def _words(self, number: int, values: Sequence[Any], at: int) -> str:
+        index = np.unravel_index(number, self._spec.shape)
+        return f"{[int(i) for i in index]}: {values[0][at]} and {values[1][at]}"
+
+
+def _distances(one: Any, other: Any) -> Any:
+    """Return how far apart values are, exact for integers; -1 where one is no number."""
+    if one.dtype.kind in "iu":
+        unsigned = np.dtype(f"u{one.dtype.itemsize}")
+        return np.maximum(one, other).view(unsigned) - np.minimum(one, other).view(unsigned)
+    wide = np.complex128 if one.dtype.kind == "c" else np.float64
+    with np.errstate(all="ignore"):
+        distances = np.abs(one.astype(wide) - other.astype(wide))
+    return np.where(np.isnan(distances), -1.0, distances)
 
 
 def _rank_files(paths: tuple[Path, Path], manifests: tuple[Manifest, Manifest]) -> Iterator[tuple[str, str]]:

@@ -11,26 +11,28 @@ from ckptlab.steps.steps import Step, list_steps
 from ckptlab.storage import posix
 
 
-def to_retire(steps: Sequence[Step], keep_last: int, pinned: Collection[int]) -> list[Step]:
-    """Choose the steps to delete: whole, not pinned, and not among the newest `keep_last` whole ones.
+def to_retire(steps: Sequence[Step], keep_last: int, keep_every: int | None, pinned: Collection[int]) -> list[Step]:
+    """Choose the steps to delete: whole, not pinned, no multiple of `keep_every`, not among the newest `keep_last` whole ones.
 
     Steps 10, 20 (not whole), 30, 40 with `keep_last=2`: 10 goes.
     """
     if keep_last < 1:
         raise UsageError(f"keep_last={keep_last}: at least 1, because the newest whole step is never deleted")
     whole = sorted((step for step in steps if step.whole), key=lambda step: step.number)
-    return [step for step in whole[:-keep_last] if step.number not in pinned]
+    kept = {step.number for step in whole if keep_every is not None and step.number % keep_every == 0} | set(pinned)
+    return [step for step in whole[:-keep_last] if step.number not in kept]
 
 
-def retire(run: Path, keep_last: int, just_saved: int) -> list[int]:
+def retire(run: Path, keep_last: int, keep_every: int | None, just_saved: int) -> list[int]:
     """Delete the steps that are to go, never the one just saved, and give back their numbers (coordinator).
 
     Each is first renamed: a process killed while it deletes leaves trash, never half a step.
     """
     steps = list_steps(run)
     pinned = {step.number for step in steps if step.whole and PINNED in posix.list_names(step.path)}
-    retired = to_retire(steps, keep_last, pinned | {just_saved})
+    retired = to_retire(steps, keep_last, keep_every, pinned | {just_saved})
+    rule = f"keep_last={keep_last}" + (f", keep_every={keep_every}" if keep_every is not None else "")
     for step in retired:
         posix.remove_tree(set_aside(step.path, "trash"))
-        append_event(run, {"event": "delete", "step": step.number, "outcome": "deleted", "rule": f"keep_last={keep_last}"})
+        append_event(run, {"event": "delete", "step": step.number, "outcome": "deleted", "rule": rule})
     return [step.number for step in retired]

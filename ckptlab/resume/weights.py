@@ -1,0 +1,31 @@
+"""The weights of a step into a model, and nothing else: to fine-tune, to evaluate, to start another run from."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch.nn import Module
+
+from ckptlab.checkpoint.contents import Contents
+from ckptlab.checkpoint.load import Loaded, load
+from ckptlab.resume.model import tensors_of
+
+
+def load_weights(
+    step: str | Path, model: Module, *, rename: Mapping[str, str] | None = None, cast: bool = False, strict: bool = True
+) -> Loaded:
+    """Fill the parameters and buffers of `model` from a step, from however many ranks saved it. Every rank calls it.
+
+    Args:
+        step: the directory of the step.
+        model: as it is: sharded, wrapped, compiled. Nothing changes in it before all that is wanted was found right.
+        rename: the model's name to the name that the step has it by, both without wrappers' prefixes.
+        cast: read a floating dtype into another one, rounded as torch does.
+        strict: refuse names that only the model or only the step has. Told otherwise, what the step lacks stays as it is;
+            `missing["model"]` and `unexpected["model"]` of the result tell what that was.
+
+    Raises:
+        CorruptError: a block is not as it was written.
+        LoadError: anything else, on every rank alike.
+    """
+    contents = Contents(model=tensors_of(model)[0])
+    return load(Path(step), lambda manifest, state: contents, sections=("model",), rename=rename, cast=cast, strict=strict)

@@ -1,0 +1,130 @@
+"""What a load can be told: the weights alone, other names, other floating dtypes, only part of the names."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from steps_made_by_hand import make_step
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import distribute_tensor
+from torch.distributed.tensor.placement_types import Shard
+
+from ckptlab.checkpoint import Contents, load, save
+from ckptlab.errors import LoadError
+from ckptlab.ranks import World
+from ckptlab.resume import TrainState, load_weights
+
+
+class Tied(nn.Module):
+    """An embedding, a head that is tied to it or not, and a buffer."""
+
+    def __init__(self, tied: bool = True) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(9, 4), nn.Linear(4, 9, bias=False)
+        self.register_buffer("count", torch.tensor(3))
+        if tied:
+            self.head.weight = self.embed.weight
+
+
+def saved(run: Path, model: nn.Module) -> Path:
+    """Save a run of this model with an optimizer state in it, and return the step."""
+    optimizer = torch.optim.AdamW(model.parameters())
+    for param in model.parameters():
+        param.grad = torch.ones_like(param)
+    optimizer.step()
+    return save(run, 1, TrainState(model=model, optimizer=optimizer).contents())
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.dtype == other.dtype and torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))
+
+
+def load_into_shards(step: Path, expected: dict[str, Any], dtype: torch.dtype) -> list[str]:
+    """Load into a sharded model of this dtype; return the names that are not what torch makes of the expected ones."""
+    model = Tied().to(dtype)
+    fully_shard(model, mesh=init_device_mesh("cpu", (torch.distributed.get_world_size(),)))
+    load_weights(step, model, cast=True)
+    found = {name: getattr(t, "full_tensor", lambda t=t: t)() for name, t in model.state_dict().items()}
+    return [n for n, t in found.items() if not same_bits(t, torch.from_numpy(expected[n]).to(t.dtype))]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.float16])
+def test_the_weights_alone_are_loaded_into_shards_of_another_dtype(dtype: torch.dtype, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Tied()
+    step = saved(tmp_path, model)
+    expected = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    with World(2) as world:
+        assert world.run(load_into_shards, step, expected, dtype) == [[], []]
+
+
+def cast_columns(step: Path) -> bool:
+    mesh = init_device_mesh("cpu", (2,))
+    filled = distribute_tensor(torch.zeros(12, 8, dtype=torch.float64), mesh, [Shard(1)])
+    load(step, lambda manifest, state: Contents(model={"proj.weight": filled}), sections=("model",), cast=True, strict=False)
+    return torch.equal(filled.full_tensor(), torch.arange(96.0, dtype=torch.float64).reshape(12, 8))
+
+
+def test_a_cast_reads_pieces_and_blocks_that_end_within_a_value(tmp_path: Path) -> None:
+    step = make_step(tmp_path, 1, cut_dim=0, block_bytes=7)
+    with World(2) as world:
+        assert world.run(cast_columns, step) == [True, True]
+
+
+def test_a_dtype_differs_only_where_the_load_was_told_and_only_between_floats(tmp_path: Path) -> None:
+    step = saved(tmp_path, Tied())
+    wide = Tied().double()
+    with pytest.raises(LoadError, match=r"'embed.weight' is F32 \[9, 4\] in the step, wanted F64 \[9, 4\]"):
+        load_weights(step, wide)
+    wide.count = torch.tensor(0.0)
+    before = wide.embed.weight.clone()
+    with pytest.raises(LoadError, match=r"'count' is I64 \[\] in the step, wanted F32 \[\]"):
+        load_weights(step, wide, cast=True)
+    assert torch.equal(wide.embed.weight, before), "a refused load changes nothing"
+
+
+def test_a_tie_is_loaded_into_models_that_tie_otherwise_or_not_at_all(tmp_path: Path) -> None:
+    model, untied = Tied(), Tied(tied=False)
+    step = saved(tmp_path, model)
+    load_weights(step, untied)
+    assert same_bits(untied.head.weight, model.embed.weight)
+    assert same_bits(untied.embed.weight, model.embed.weight)
+    with pytest.raises(LoadError, match=r"'head.weight' is in the step and not wanted"):
+        load_weights(saved(tmp_path / "untied", untied), Tied())
+
+
+def test_names_may_be_others_or_missing_only_where_the_load_was_told(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    backbone = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
+    step = saved(tmp_path, backbone)
+    fine = nn.ModuleDict({"body": nn.Linear(3, 2), "new_head": nn.Linear(2, 5)})
+    fresh = {name: tensor.clone() for name, tensor in fine.state_dict().items()}
+    rename = {"body.weight": "0.weight", "body.bias": "0.bias"}
+    with pytest.raises(LoadError, match=r"'body.bias' is not in the step; .*, and 5 more; .*rename=.*strict=False"):
+        load_weights(step, fine)
+    with pytest.raises(LoadError, match=r"'new_head.bias' is not in the step"):
+        load_weights(step, fine, rename=rename)
+    assert all(same_bits(tensor, fresh[name]) for name, tensor in fine.state_dict().items()), "a refused load changes nothing"
+    loaded = load_weights(step, fine, rename=rename, strict=False)
+    assert loaded.missing == {"model": ["new_head.bias", "new_head.weight"]}
+    assert loaded.unexpected == {"model": ["1.bias", "1.weight"]}
+    assert same_bits(fine["body"].weight, backbone[0].weight)
+    assert same_bits(fine["new_head"].weight, fresh["new_head.weight"])
+
+
+def load_stage(step: Path) -> tuple[Any, Any]:
+    """Each rank wants a name of its own, and one that the step does not have."""
+    rank = torch.distributed.get_rank()
+    wanted = {f"{rank}.weight": torch.zeros(2, 3 - rank), f"only{rank}": torch.zeros(1)}
+    loaded = load(step, lambda manifest, state: Contents(model=wanted), sections=("model",), strict=False)
+    return loaded.missing, loaded.unexpected
+
+
+def test_every_rank_is_told_what_any_rank_misses_and_what_no_rank_wants(tmp_path: Path) -> None:
+    step = saved(tmp_path, nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)))
+    with World(2) as world:
+        told = world.run(load_stage, step)
+    assert told == [({"model": ["only0", "only1"]}, {"model": ["0.bias", "1.bias"]})] * 2
