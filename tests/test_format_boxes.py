@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ckptlab.errors import FormatError
 from ckptlab.format import boxes
-from ckptlab.format.boxes import Box, byte_runs, check_tiling, copy_runs, whole
+from ckptlab.format.boxes import Box, byte_runs, check_tiling, copy_strips, whole
 
 SHAPES = st.lists(st.integers(0, 6), max_size=4).map(tuple)
 
@@ -52,14 +52,14 @@ def times_held(shape: tuple[int, ...], tiles: list[Box]) -> Any:
 @given(SHAPES.flatmap(lambda shape: st.tuples(st.just(shape), box_in(shape), box_in(shape))))
 @example(((4, 6), Box((0, 2), (4, 2)), whole((4, 6))))
 @example(((4, 6), whole((4, 6)), Box((0, 2), (4, 2))))
-def test_copy_runs_copy_what_two_boxes_share_and_nothing_else(case: tuple[tuple[int, ...], Box, Box]) -> None:
+def test_copy_strips_copy_what_two_boxes_share_and_nothing_else(case: tuple[tuple[int, ...], Box, Box]) -> None:
     shape, source, target = case
     tensor = np.arange(np.prod(shape, dtype=int), dtype="<i4").reshape(shape)
     source_bytes, target_bytes = (
         cut_out(tensor, source).tobytes(),
         bytearray(cut_out(tensor, target).size * b"\xff\xff\xff\xff"),
     )
-    runs = list(copy_runs(source, target, 4))
+    runs = [run for strip in copy_strips(source, target, 4) for run in strip.runs()]
     for source_begin, target_begin, length in runs:
         target_bytes[target_begin : target_begin + length] = source_bytes[source_begin : source_begin + length]
     expected = np.full(shape, -1, "<i4")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ckptlab.errors import FormatError
 from ckptlab.format.checksums import BLOCK_BYTES, FileSums, block_ranges
+from ckptlab.format.strips import Strip, cut_at_blocks, rows
 
 
 def zlib_sums(data: bytes, block_bytes: int) -> list[int]:
@@ -30,6 +31,21 @@ def test_sums_of_writers_that_share_blocks_are_the_crc_of_the_finished_file(
     for writer in writers:
         total.merge(FileSums.from_json(len(data), block_bytes, writer.to_json()))
     assert total.finish() == zlib_sums(data, block_bytes)
+
+
+@given(st.binary(max_size=200), st.integers(1, 9), st.integers(1, 200), st.integers(1, 70))
+def test_rows_are_summed_at_once_however_far_they_lie_apart(data: bytes, length: int, step: int, block_bytes: int) -> None:
+    step = max(step, length)
+    num_runs = 1 + (len(data) - length) // step if len(data) >= length else 0
+    sums = FileSums(len(data), block_bytes)
+    for strip in cut_at_blocks(Strip(0, 0, length, num_runs, step), block_bytes):
+        cut = rows(data, strip.source, strip.length, strip.num_runs, strip.source_step)
+        sums.add_rows(strip.source, strip.source_step, cut)
+    covered = [number * step for number in range(num_runs)] + [len(data)]
+    sums.add(0, data[: covered[0]])
+    for begin, end in pairwise(covered):  # what lies between the rows
+        sums.add(begin + length, data[begin + length : end])
+    assert sums.finish() == zlib_sums(data, block_bytes)
 
 
 def test_sums_of_real_blocks_are_those_of_zlib() -> None:

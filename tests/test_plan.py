@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Placement, Replicate, Shard, distribute_tensor
 
-from ckptlab.checkpoint.plan import read_runs, write_runs
+from ckptlab.checkpoint.plan import read_strips, write_strips
 from ckptlab.checkpoint.tensor_bytes import TensorBytes
 from ckptlab.checkpoint.tensors import LocalTensor, Part, describe
 from ckptlab.format.boxes import Box, whole
 from ckptlab.format.dtypes import ITEM_BYTES
 from ckptlab.format.header import TensorSpec
 from ckptlab.format.records import Piece
+from ckptlab.format.strips import rows
 from ckptlab.ranks import World
 
 SHAPES = [(8, 6), (7, 3), (3, 5), (1,), (2, 1, 9), (0, 4), (13,)]
@@ -83,9 +84,12 @@ def test_what_all_ranks_write_is_the_tensor_and_what_any_rank_reads_is_its_shard
     file, written = bytearray(header + full.numel() * 4), bytearray(header + full.numel() * 4)
     for rank, local in enumerate(data.draw(deals(shape), label="writers")):
         own = TensorBytes(local.data)
-        for position, start, length in write_runs(header, local, rank, block_bytes):
-            file[position : position + length] = own.read(start, start + length)
-            written[position : position + length] = bytes(b + 1 for b in written[position : position + length])
+        for strip in write_strips(header, local, rank, block_bytes):
+            for (position, start, length), row in zip(strip.runs(), own.rows(strip), strict=True):
+                assert position // block_bytes == strip.source // block_bytes == (position + length - 1) // block_bytes
+                file[position : position + length] = row.tobytes()
+                assert row.tobytes() == own.read(start, start + length)
+                written[position : position + length] = bytes(b + 1 for b in written[position : position + length])
     assert bytes(file[header:]) == full.numpy().tobytes()
     assert set(written[header:]) == {1}, "a byte was written twice, or not at all"
 
@@ -93,6 +97,6 @@ def test_what_all_ranks_write_is_the_tensor_and_what_any_rank_reads_is_its_shard
     for local in data.draw(deals(shape), label="readers"):
         target = torch.zeros(local.data.shape, dtype=torch.int32)
         filled = TensorBytes(target)
-        for position, start, length in read_runs(piece, local, ITEM_BYTES[local.spec.dtype]):
-            filled.write(start, memoryview(file)[position : position + length])
+        for strip in read_strips(piece, local, ITEM_BYTES[local.spec.dtype]):
+            filled.put(strip, rows(file, strip.source, strip.length, strip.num_runs, strip.source_step))
         assert torch.equal(target, local.data)

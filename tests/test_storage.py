@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ckptlab.errors import FormatError, StepError
@@ -45,6 +46,28 @@ def test_data_lands_at_its_offset_and_leaves_the_rest_alone(tmp_path: Path) -> N
     with posix.open_to_write(tmp_path / "file") as fd:
         posix.write_at(fd, 3, memoryview(b"abc"))
     assert (tmp_path / "file").read_bytes() == b"012abc6789"
+
+
+@pytest.mark.parametrize("granted", [True, False])
+@pytest.mark.parametrize(("row_bytes", "num_rows"), [(1, 40_000), (7, 3000), (1024, 33), (5000, 5), (300, 1)])
+def test_rows_land_at_their_distances_and_leave_what_is_between_alone(
+    tmp_path: Path, granted: bool, row_bytes: int, num_rows: int
+) -> None:
+    begin, step = 5003, row_bytes * 3 + 1
+    path = tmp_path / "file"
+    data = np.random.default_rng(0).integers(1, 255, (num_rows, row_bytes), np.uint8)
+    expected = np.zeros(begin + num_rows * step, np.uint8)
+    for number, row in enumerate(data):
+        expected[begin + number * step : begin + number * step + row_bytes] = row
+    if granted:
+        posix.reserve(path, len(expected))
+    else:
+        path.write_bytes(b"")
+        os.truncate(path, len(expected))
+    with posix.open_to_write(path) as file:
+        posix.write_rows(file, begin, step, data)
+        posix.sync(file)
+    assert path.read_bytes() == expected.tobytes()
 
 
 def test_a_write_that_the_system_cuts_short_goes_on_and_its_error_names_the_file(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ckptlab.checkpoint.collectives import Group, RanksDisagree, attempt
 from ckptlab.checkpoint.contents import Contents
-from ckptlab.checkpoint.plan import Read, describe_all, match, read_runs, refuse_names
+from ckptlab.checkpoint.plan import Read, describe_all, match, read_strips, refuse_names
 from ckptlab.checkpoint.reader import StepReader
 from ckptlab.checkpoint.tensor_bytes import DTYPES, CastBytes, TensorBytes, from_exact
 from ckptlab.checkpoint.tensors import describe
@@ -26,6 +26,7 @@ from ckptlab.format.dtypes import ITEM_BYTES
 from ckptlab.format.exact import decode
 from ckptlab.format.manifest import Manifest
 from ckptlab.format.records import TensorRecord
+from ckptlab.format.strips import Rows, Strip
 from ckptlab.steps.reading import rank_tensors
 from ckptlab.steps.steps import read_step
 
@@ -148,11 +149,11 @@ class _Loading:
 
     def verify(self) -> None:
         """Read every wanted block and compare its sum."""
-        self._read(lambda data, begin, part: None)
+        self._read(lambda data, strip, part: None)
 
     def fill(self) -> None:
         """Read every wanted block, verified, into the tensors."""
-        self._read(lambda data, begin, part: data.write(begin, part))
+        self._read(lambda data, strip, part: data.put(strip, part))
 
     def loaded(self, missing: Mapping[str, list[str]], unexpected: Mapping[str, list[str]]) -> Loaded:
         """Return what this load gave."""
@@ -191,15 +192,15 @@ class _Loading:
             raise LoadError(f"{file} holds a {type(state).__name__}, expected an object; do not use this step")
         return state
 
-    def _read(self, take: Callable[[TensorBytes, int, memoryview], None]) -> None:
+    def _read(self, take: Callable[[TensorBytes, Strip, Rows], None]) -> None:
         with StepReader(self._path, self._manifest) as reader:
             for local, record in self._reads:
                 dtype = record.spec.dtype
                 data = TensorBytes(local.data) if dtype == local.spec.dtype else CastBytes(local.data, DTYPES[dtype])
                 for piece in record.pieces:
-                    for position, start, length in read_runs(piece, local, ITEM_BYTES[dtype]):
-                        for distance, part in reader.read(piece.file, position, length):
-                            take(data, start + distance, part)
+                    for strip in read_strips(piece, local, ITEM_BYTES[dtype]):
+                        for cut, part in reader.read(piece.file, strip):
+                            take(data, cut, part)
                 data.flush()
 
 

@@ -1,8 +1,8 @@
 """Decide which bytes a rank writes and which it reads: pure functions of descriptions; nothing communicated, nothing opened.
 
 Every rank derives the same files, the same headers and the same position of every tensor from (name, dtype, shape), so that
-each can write its own boxes into the final files (`plan_save`, `write_runs`). A read goes the other way: from the pieces
-that a manifest knows to the box that a rank wants (`read_runs`).
+each can write its own boxes into the final files (`plan_save`, `write_strips`). A read goes the other way: from the pieces
+that a manifest knows to the box that a rank wants (`read_strips`). The source of a strip is a file, its target a rank's part.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -13,12 +13,13 @@ from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.tensor_bytes import DTYPES
 from ckptlab.checkpoint.tensors import LocalTensor, describe
 from ckptlab.errors import LoadError, UsageError
-from ckptlab.format.boxes import Box, copy_runs, whole
+from ckptlab.format.boxes import Box, copy_strips, whole
 from ckptlab.format.dtypes import ITEM_BYTES
 from ckptlab.format.files import FileLayout, lay_out
 from ckptlab.format.header import TensorSpec
 from ckptlab.format.names import parse_step, step_name
 from ckptlab.format.records import Piece, TensorRecord
+from ckptlab.format.strips import Strip, cut_at_blocks
 
 Tensors = Mapping[str, Mapping[str, LocalTensor]]
 """Section (`model`, `optim`) to name to this rank's part of the tensor."""
@@ -130,11 +131,11 @@ def records(plan: SavePlan) -> dict[str, dict[str, TensorRecord]]:
     return found
 
 
-def write_runs(begin: int, local: LocalTensor, rank: int, block_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Yield what `rank` writes of its part: (position in the file, position in the part's own bytes, length).
+def write_strips(begin: int, local: LocalTensor, rank: int, block_bytes: int) -> Iterator[Strip]:
+    """Yield what `rank` writes of its part, cut at the borders of the file's blocks.
 
-    Runs end at the borders of the file's blocks. Of a box that R ranks hold, block b is written by the replica b mod R: whole
-    blocks, so that two ranks never sum one block of the same tensor, and every replica takes an equal share.
+    Of a box that R ranks hold, block b is written by the replica b mod R: whole blocks, so that two ranks never sum one block
+    of the same tensor, and every replica takes an equal share.
 
     Args:
         begin: where the tensor begins in its file, in bytes.
@@ -145,28 +146,23 @@ def write_runs(begin: int, local: LocalTensor, rank: int, block_bytes: int) -> I
     if rank not in local.replicas:
         return  # another rank's copy is the one that is written
     replica, num_replicas = local.replicas.index(rank), len(local.replicas)
-    for source, start, length in _runs(whole(local.spec.shape), local, ITEM_BYTES[local.spec.dtype]):
-        position, end = begin + source, begin + source + length
-        while position < end:
-            block = position // block_bytes
-            cut = min(end, (block + 1) * block_bytes)
-            if block % num_replicas == replica:
-                yield position, start + position - begin - source, cut - position
-            position = cut
+    for strip in _strips(whole(local.spec.shape), local, ITEM_BYTES[local.spec.dtype]):
+        for cut in cut_at_blocks(strip.moved(begin), block_bytes):
+            if cut.source // block_bytes % num_replicas == replica:
+                yield cut
 
 
-def read_runs(piece: Piece, local: LocalTensor, item_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Yield what this rank reads of a piece: (position in the file, in the rank's part as the step has it, length)."""
-    for source, start, length in _runs(piece.box, local, item_bytes):
-        yield piece.begin + source, start, length
+def read_strips(piece: Piece, local: LocalTensor, item_bytes: int) -> Iterator[Strip]:
+    """Yield what this rank reads of a piece; the target is its part in the step's dtype, of `item_bytes` a value."""
+    return (strip.moved(piece.begin) for strip in _strips(piece.box, local, item_bytes))
 
 
-def _runs(box: Box, local: LocalTensor, item_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the runs that a box of the tensor and the rank's part share: (position in the box, in the part, length)."""
+def _strips(box: Box, local: LocalTensor, item_bytes: int) -> Iterator[Strip]:
+    """Yield what a box of the tensor and the rank's part share."""
     everything = whole(local.data.shape)
     for part in local.parts:
         here = Box(part.at, part.box.shape)
-        yield from copy_runs(box.moved(part.shift), everything, item_bytes, within=here)
+        yield from copy_strips(box.moved(part.shift), everything, item_bytes, within=here)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

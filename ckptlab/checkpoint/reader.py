@@ -8,6 +8,7 @@ from isal import isal_zlib
 
 from ckptlab.errors import CorruptError, FormatError
 from ckptlab.format.manifest import Manifest
+from ckptlab.format.strips import Rows, Strip, cut_at_blocks, rows
 from ckptlab.steps.verify import bad_block, wrong_sum
 from ckptlab.storage import posix
 
@@ -33,24 +34,21 @@ class StepReader:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def read(self, file: str, begin: int, length: int) -> Iterator[tuple[int, memoryview]]:
-        """Yield the bytes from `begin` on, verified: (distance from `begin`, bytes). The bytes are overwritten by the next.
+    def read(self, file: str, strip: Strip) -> Iterator[tuple[Strip, Rows]]:
+        """Yield the source of a strip, verified, a block at a time. The bytes are overwritten by the next.
 
         Raises:
             CorruptError: a block is not as it was written; the message names the file, the block's bytes and its tensors.
         """
-        block_bytes, position, end = self._manifest.block_bytes, begin, begin + length
-        while position < end:
-            block = position // block_bytes
+        for cut in cut_at_blocks(strip, self._manifest.block_bytes):
+            block, begin = divmod(cut.source, self._manifest.block_bytes)
             self._load(file, block)
-            start = position - block * block_bytes
-            part = self._buffer[start : start + min(end - position, block_bytes - start)]
-            yield position - begin, part
-            position += len(part)
+            yield cut, rows(self._buffer, begin, cut.length, cut.num_runs, cut.source_step)
 
     def read_whole(self, file: str) -> bytes:
         """Return a small file, verified."""
-        return b"".join(bytes(part) for _, part in self.read(file, 0, self._manifest.files[file].num_bytes))
+        everything = Strip(0, 0, self._manifest.files[file].num_bytes)
+        return b"".join(part.tobytes() for _, part in self.read(file, everything))
 
     def _load(self, file: str, block: int) -> None:
         if (self._file, self._block) == (file, block):

@@ -7,7 +7,7 @@ from pathlib import Path
 import ckptlab
 from ckptlab.checkpoint.collectives import Group
 from ckptlab.checkpoint.contents import Contents
-from ckptlab.checkpoint.plan import SavePlan, positions, records, write_runs
+from ckptlab.checkpoint.plan import SavePlan, positions, records, write_strips
 from ckptlab.checkpoint.tensor_bytes import TensorBytes, to_exact
 from ckptlab.checkpoint.tensors import describe, mesh_of
 from ckptlab.checkpoint.writer import StepWriter
@@ -81,8 +81,8 @@ def _write_shared(writer: StepWriter, plan: SavePlan, rank: int) -> None:
         if local is None:
             continue  # other ranks hold it
         data = TensorBytes(local.data)
-        for position, start, length in write_runs(begin, local, rank, BLOCK_BYTES):
-            writer.write(file.name, file.file_bytes, position, data.read(start, start + length))
+        for strip in write_strips(begin, local, rank, BLOCK_BYTES):
+            writer.write_strip(file.name, file.file_bytes, strip, data.rows(strip))
 
 
 def _write_own(writer: StepWriter, plan: SavePlan, contents: Contents, rank: int) -> None:

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ckptlab.format.dtypes import ITEM_BYTES, numpy_dtype
 from ckptlab.format.exact import ExactTensor
+from ckptlab.format.strips import Rows, Strip, rows
 
 DTYPES: dict[str, torch.dtype] = {
     name: getattr(torch, numpy_dtype(name).name) for name in ITEM_BYTES
@@ -25,26 +27,33 @@ class TensorBytes:
         self._tensor = tensor
         self._contiguous = tensor if tensor.is_contiguous() else tensor.contiguous()
         self._flat = self._contiguous.reshape(-1).view(torch.uint8)
-        self._memory = self._flat.numpy().data if self._flat.device.type == "cpu" else None
+        self._memory = self._flat.numpy() if self._flat.device.type == "cpu" else None
         self.num_bytes = self._flat.numel()
 
     def read(self, begin: int, end: int) -> memoryview:
         """Return the bytes from `begin` to `end`; of a device's memory, a copy."""
-        if self._memory is not None:
-            return self._memory[begin:end]
-        return self._flat[begin:end].cpu().numpy().data
+        return self.rows(Strip(0, begin, end - begin)).reshape(-1).data
 
-    def write(self, begin: int, data: memoryview) -> None:
-        """Put `data` at `begin`."""
+    def rows(self, strip: Strip) -> Rows:
+        """Return the bytes of a strip's target; of a device's memory, a copy."""
         if self._memory is not None:
-            self._memory[begin : begin + len(data)] = data
+            return rows(self._memory, strip.target, strip.length, strip.num_runs, strip.target_step)
+        return self._on_device(strip).cpu().numpy()
+
+    def put(self, strip: Strip, data: Rows) -> None:
+        """Put `data` where the strip's target is."""
+        if self._memory is not None:
+            self.rows(strip)[...] = data
         else:
-            self._flat[begin : begin + len(data)].copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+            self._on_device(strip).copy_(torch.from_numpy(data.copy()))
 
     def flush(self) -> None:
         """Carry what was written into the tensor, where its memory could not be written directly."""
         if self._contiguous is not self._tensor:
             self._tensor.copy_(self._contiguous)
+
+    def _on_device(self, strip: Strip) -> Tensor:
+        return self._flat.as_strided((strip.num_runs, strip.length), (strip.target_step, 1), strip.target)
 
 
 class CastBytes(TensorBytes):
@@ -53,17 +62,19 @@ class CastBytes(TensorBytes):
     def __init__(self, tensor: Tensor, dtype: torch.dtype) -> None:
         super().__init__(tensor)
         self._dtype = dtype
-        self._rest = b""  # the first bytes of a value that ends in the next part
+        self._rest = b""  # the first bytes of a value that goes on in the next part
 
-    def write(self, begin: int, data: memoryview) -> None:
-        """Put values whose bytes begin at `begin` in a tensor of the other dtype; the parts of a run come in order."""
-        begin, joined = begin - len(self._rest), bytearray(self._rest + data)
-        num_values = len(joined) // self._dtype.itemsize
-        self._rest = bytes(joined[num_values * self._dtype.itemsize :])
+    def put(self, strip: Strip, data: Rows) -> None:
+        """Put values of the other dtype where the strip's target is in such a tensor; the parts of a run come in order."""
+        source, target = self._dtype.itemsize, self._tensor.dtype.itemsize
+        begin, joined = strip.target - len(self._rest), self._rest + data.tobytes()
+        num_values = len(joined) // source
+        self._rest = joined[num_values * source :]
         if num_values:
-            values = TensorBytes(torch.frombuffer(joined, dtype=self._dtype, count=num_values).to(self._tensor.dtype))
-            place = begin // self._dtype.itemsize * self._tensor.dtype.itemsize
-            super().write(place, values.read(0, values.num_bytes))
+            values = torch.frombuffer(bytearray(joined), dtype=self._dtype, count=num_values).to(self._tensor.dtype)
+            converted = values.view(torch.uint8).numpy().reshape(strip.num_runs, -1)
+            step = strip.target_step // source * target
+            super().put(Strip(0, begin // source * target, converted.shape[1], strip.num_runs, 0, step), converted)
 
 
 def to_exact(value: Any) -> Any:
@@ -80,7 +91,7 @@ def from_exact(value: Any) -> Any:
     """Return `value` with every `ExactTensor` in it as a tensor on the CPU."""
     if isinstance(value, ExactTensor):
         tensor = torch.empty(value.shape, dtype=DTYPES[value.dtype])
-        TensorBytes(tensor).write(0, memoryview(value.data))
+        TensorBytes(tensor).put(Strip(0, 0, len(value.data)), np.frombuffer(value.data, np.uint8))
         return tensor
     if isinstance(value, dict):
         return {key: from_exact(item) for key, item in value.items()}

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ckptlab.format.checksums import FileSums
+from ckptlab.format.strips import Rows, Strip
 from ckptlab.storage import posix
 
 
@@ -21,13 +22,15 @@ class StepWriter:
         self._open: dict[str, posix.File] = {}
         self._sums: dict[str, FileSums] = {}
 
-    def write(self, file: str, file_bytes: int, begin: int, data: bytes | memoryview) -> None:
+    def write(self, file: str, file_bytes: int, begin: int, data: bytes) -> None:
         """Write `data` from byte `begin` of a file that will have `file_bytes` in all."""
-        if file not in self._open:
-            self._open[file] = self._stack.enter_context(posix.open_to_write(self.directory / file))
-            self._sums[file] = FileSums(file_bytes, self._block_bytes)
-        posix.write_at(self._open[file], begin, data)
+        posix.write_at(self._opened(file, file_bytes), begin, data)
         self._sums[file].add(begin, data)
+
+    def write_strip(self, file: str, file_bytes: int, strip: Strip, data: Rows) -> None:
+        """Write the rows of `data` where the source of a strip is, in one block of the file."""
+        posix.write_rows(self._opened(file, file_bytes), strip.source, strip.source_step, data)
+        self._sums[file].add_rows(strip.source, strip.source_step, data)
 
     def write_whole(self, file: str, data: bytes) -> None:
         """Create a file that only this rank writes."""
@@ -45,6 +48,12 @@ class StepWriter:
         """Close the files."""
         self._stack.close()
         self._open.clear()
+
+    def _opened(self, file: str, file_bytes: int) -> posix.File:
+        if file not in self._open:
+            self._open[file] = self._stack.enter_context(posix.open_to_write(self.directory / file))
+            self._sums[file] = FileSums(file_bytes, self._block_bytes)
+        return self._open[file]
 
     def sums(self) -> dict[str, dict[str, Any]]:
         """Return, by file, its size and what this rank contributes to the sums of its blocks; as JSON."""

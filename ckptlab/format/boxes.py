@@ -7,10 +7,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, product, repeat
+from itertools import chain, product
 from operator import add, mul, sub
 
 from ckptlab.errors import FormatError
+from ckptlab.format.strips import Strip
 
 MAX_CUT_DIMS = 4  # a mesh cuts a tensor in two or three dims; each more doubles the work on a hostile manifest
 
@@ -48,16 +49,15 @@ def whole(shape: Sequence[int]) -> Box:
     return Box((0,) * len(shape), tuple(shape))
 
 
-def copy_runs(source: Box, target: Box, item_bytes: int, within: Box | None = None) -> Iterator[tuple[int, int, int]]:
+def copy_strips(source: Box, target: Box, item_bytes: int, within: Box | None = None) -> Iterator[Strip]:
     """Say how to copy what two boxes of one tensor share, in the fewest runs of bytes; only what lies `within`, if given.
 
-    Returns:
-        (begin in the source's own bytes, begin in the target's own bytes, length) of each run, in rising order.
+    A strip's `source` counts from the source's first byte, its `target` from the target's; in rising order.
 
-    >>> list(copy_runs(Box((0, 0), (4, 6)), Box((2, 0), (2, 6)), item_bytes=1))
-    [(12, 0, 12)]
-    >>> list(copy_runs(Box((0, 0), (4, 6)), Box((2, 3), (2, 3)), item_bytes=1))
-    [(15, 0, 3), (21, 3, 3)]
+    >>> list(copy_strips(Box((0, 0), (4, 6)), Box((2, 0), (2, 6)), item_bytes=1))
+    [Strip(source=12, target=0, length=12, num_runs=1, source_step=0, target_step=0)]
+    >>> list(copy_strips(Box((0, 0), (4, 6)), Box((2, 3), (2, 3)), item_bytes=1))
+    [Strip(source=15, target=0, length=3, num_runs=2, source_step=6, target_step=3)]
     """
     shared = source.intersect(target)
     if shared is not None and within is not None:
@@ -68,8 +68,10 @@ def copy_runs(source: Box, target: Box, item_bytes: int, within: Box | None = No
     while loops and shared.shape[loops] == source.shape[loops] == target.shape[loops]:
         loops -= 1
     length = math.prod(shared.shape[loops:]) * item_bytes
-    begins = (_begins(box, shared, loops, item_bytes) for box in (source, target))
-    return zip(*begins, repeat(length), strict=False)
+    outer = max(loops - 1, 0)  # the innermost loop is the strip
+    begins = (_begins(box, shared, outer, item_bytes) for box in (source, target))
+    repeats = (shared.shape[outer], *(math.prod(box.shape[loops:]) * item_bytes for box in (source, target))) if loops else ()
+    return (Strip(one, other, length, *repeats) for one, other in zip(*begins, strict=False))
 
 
 def byte_runs(shape: Sequence[int], box: Box, item_bytes: int) -> Iterator[tuple[int, int]]:
@@ -78,7 +80,8 @@ def byte_runs(shape: Sequence[int], box: Box, item_bytes: int) -> Iterator[tuple
     >>> list(byte_runs((5, 4), Box((3, 0), (2, 4)), item_bytes=4))
     [(48, 32)]
     """
-    return ((begin, length) for begin, _, length in copy_runs(whole(shape), box, item_bytes))
+    strips = copy_strips(whole(shape), box, item_bytes)
+    return ((begin, length) for strip in strips for begin, _, length in strip.runs())
 
 
 def check_tiling(shape: Sequence[int], boxes: Sequence[Box]) -> None:
