@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from steps_made_by_hand import make_step
 
+from ckptlab.checkpoint import Contents, save
 from ckptlab.errors import UsageError
 from ckptlab.steps.events import append_event, read_events
 from ckptlab.steps.housekeeping import clean_temporary, list_asides, set_aside
@@ -48,6 +49,8 @@ def test_nothing_can_ask_for_the_newest_whole_step_to_go(tmp_path: Path) -> None
     make_step(tmp_path, 10)
     with pytest.raises(UsageError, match="keep_last=0"):
         to_retire(list_steps(tmp_path), keep_last=0, keep_every=None, pinned=())
+    with pytest.raises(UsageError, match="keep_last=0"):
+        save(tmp_path, 20, Contents(model={}), keep_last=0)
     assert names(tmp_path) == ["step-00000010"]
 
 

@@ -35,7 +35,7 @@ from ckptlab.format.checksums import BLOCK_BYTES, FileSums
 from ckptlab.format.files import MAX_FILE_BYTES
 from ckptlab.format.names import step_name
 from ckptlab.steps.events import append_event
-from ckptlab.steps.retention import retire
+from ckptlab.steps.retention import check_rule, retire
 from ckptlab.storage import posix
 
 
@@ -69,7 +69,9 @@ def save(
         SaveError: on every rank that is left, with the cause from the rank that failed, or with the ranks that are lost.
             `committed` is False, or None where it is not known.
         ReplicaMismatch: copies of a tensor that should be equal are not.
+        UsageError: `keep_last` or `keep_every` is below 1.
     """
+    check_rule(keep_last, keep_every)
     run, clock = Path(run), PhaseClock(on_phase)
     old_go = None if keep_last is None else partial(retire, run, keep_last, keep_every, step)
     try:

@@ -18,6 +18,7 @@ from ckptlab.format.names import step_name
 from ckptlab.resume.train_state import TrainState
 from ckptlab.steps.events import append_event
 from ckptlab.steps.housekeeping import clean_temporary, set_aside
+from ckptlab.steps.retention import check_rule
 from ckptlab.steps.steps import list_steps
 from ckptlab.storage import RunLock, posix
 
@@ -48,8 +49,9 @@ class Checkpointer:
             on_save_error: with "warn", a save that fails while all ranks are there, as on a full disk, is logged and the run
                 goes on; `save` returns None then.
         """
-        if any(number is not None and number < 1 for number in (every, keep_last, keep_every)):
-            raise UsageError(f"every={every}, keep_last={keep_last}, keep_every={keep_every}: each is at least 1, or None")
+        check_rule(keep_last, keep_every)
+        if every is not None and every < 1:
+            raise UsageError(f"every={every}: at least 1, or None")
         if on_save_error not in ("raise", "warn"):
             raise UsageError(f"on_save_error={on_save_error!r}: 'raise' or 'warn'")
         self.run, self.every, self.on_save_error = Path(run), every, on_save_error

@@ -11,13 +11,20 @@ from ckptlab.steps.steps import Step, list_steps
 from ckptlab.storage import posix
 
 
+def check_rule(keep_last: int | None, keep_every: int | None) -> None:
+    """Refuse a rule by which the newest whole step could go, or that is no number of steps."""
+    if any(number is not None and number < 1 for number in (keep_last, keep_every)):
+        raise UsageError(
+            f"keep_last={keep_last}, keep_every={keep_every}: each is at least 1, or None: the newest step is never deleted"
+        )
+
+
 def to_retire(steps: Sequence[Step], keep_last: int, keep_every: int | None, pinned: Collection[int]) -> list[Step]:
     """Choose the steps to delete: whole, not pinned, no multiple of `keep_every`, not among the newest `keep_last` whole ones.
 
     Steps 10, 20 (not whole), 30, 40 with `keep_last=2`: 10 goes.
     """
-    if keep_last < 1:
-        raise UsageError(f"keep_last={keep_last}: at least 1, because the newest whole step is never deleted")
+    check_rule(keep_last, keep_every)
     whole = sorted((step for step in steps if step.whole), key=lambda step: step.number)
     kept = {step.number for step in whole if keep_every is not None and step.number % keep_every == 0} | set(pinned)
     return [step for step in whole[:-keep_last] if step.number not in kept]
