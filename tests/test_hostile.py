@@ -1,15 +1,24 @@
 """Damaged and foreign steps: never a wrong value or a changed model, always found by `verify`; pieces of any cut are read."""
 
-from collections.abc import Iterator
+import dataclasses
+import os
+import re
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save
 from steps_made_by_hand import MODEL, OPTIM, RANK, make_step
 
 from ckptlab.checkpoint import Contents, load
-from ckptlab.errors import CkptlabError
+from ckptlab.cli.main import run
+from ckptlab.errors import CkptlabError, LoadError
+from ckptlab.format.manifest import Manifest
+from ckptlab.format.records import FileRecord
 from ckptlab.steps import verify
 from ckptlab.steps.steps import read_step
 
@@ -83,15 +92,88 @@ def test_a_file_that_is_cut_short_longer_or_gone_is_never_loaded(number: int, tm
         path.write_bytes(good)
 
 
-@pytest.mark.parametrize(
-    "name", ["../outside", "/etc/hostname", "model/../../outside", "ranks/x", "model/a/b", "model/\x1b[2J"]
-)
-def test_no_name_leads_out_of_the_step(name: str, tmp_path: Path) -> None:
-    (tmp_path / "outside").write_bytes(b"x" * 100)
-    step = make_step(tmp_path / "run", 40)
-    good = (step / "manifest.json").read_bytes()
-    (step / "manifest.json").write_bytes(good.replace(b"model/model-00001-of-00001.safetensors", name.encode("unicode_escape")))
-    assert what_a_load_gives(step) == "refused"
+Damage = Callable[[Path], None]
+
+MIB, DEEP, OWN = 1 << 20, b'{"a":' * 100_000, "ranks/rank-00000.safetensors"
+
+
+def right(file: str, data: bytes | None, **members: object) -> Damage:
+    """Let a file hold `data`, or be none; all sums are right. `RUN` in its name is the run's path."""
+
+    def damage(step: Path) -> None:
+        manifest = Manifest.parse((step / "manifest.json").read_bytes())
+        name = file.replace("RUN", str(step.parent))
+        files = {known: record for known, record in manifest.files.items() if known != name}
+        if data is None:
+            (step / name).unlink()
+        else:
+            (step / name).parent.mkdir(parents=True, exist_ok=True)
+            (step / name).write_bytes(data)
+            blocks = [data[begin : begin + manifest.block_bytes] for begin in range(0, len(data), manifest.block_bytes)]
+            files[name] = FileRecord(len(data), tuple(map(zlib.crc32, blocks)))
+        (step / "manifest.json").write_bytes(dataclasses.replace(manifest, files=files, **members).to_json())
+
+    return damage
+
+
+def manifest(old: bytes, new: bytes, num_bytes: int | None = None) -> Damage:
+    """Write `new` for `old` in the manifest, and give it a size."""
+
+    def damage(step: Path) -> None:
+        path = step / "manifest.json"
+        path.write_bytes(path.read_bytes().replace(old, new, 1))
+        os.truncate(path, num_bytes or path.stat().st_size)
+
+    return damage
+
+
+def swapped(step: Path) -> None:
+    one, other = step / "pieces/model-0.safetensors", step / "pieces/model-1.safetensors"
+    one.rename(step.parent / "moved")
+    other.rename(one)
+    (step.parent / "moved").rename(other)
+
+
+HOSTILE: dict[str, tuple[Damage, str, int]] = {  # what a load says, and the exit code of verify, which looks at sums
+    "a newer version": (manifest(b'"version": 1', b'"version": 2'), "version 2, expected 1; use the ckptlab that wrote it", 1),
+    "a member twice": (manifest(b'"step": 40', b'"step": 40, "step": 40'), "member 'step' stands twice", 1),
+    "a deep manifest": (manifest(b'"saved_by": {', b'"saved_by": ' + DEEP + b"{"), "manifest: not strict JSON", 1),
+    "a manifest of 1 TiB": (manifest(b"", b"", 1 << 40), "has 1099511627776 bytes; such a file has at most 67108864", 1),
+    "files with each other's name": (swapped, "pieces/model-0.safetensors bytes 0-.*: crc32 is", 1),
+    "a file above the step": (right("../outside", b"x"), r"file name '../outside'", 1),
+    "a file above a folder": (right("model/../../outside", b"x"), "file name 'model/../../outside'", 1),
+    "a file in a folder of a folder": (right("model/a/b", b"x"), "file name 'model/a/b'", 1),
+    "an absolute file": (right("RUN/outside", b"x"), "file name '/", 1),
+    "a file that clears the screen": (right("model/\x1b[2J", b"x"), r"file name 'model/\\x1b\[2J'", 1),
+    "a rank's file less": (right(OWN, None, saved_by={}), f"the step has no {OWN}", 0),
+    "a deep state": (right("state.json", DEEP), "state: not strict JSON", 0),
+    "a state in a list": (right("state.json", b"[]"), "state.json holds a list", 0),
+    "a state of 65 MiB": (right("state.json", bytes(65 * MIB)), "68157440 bytes, expected at most 67108864", 0),
+    "a deep state of a rank": (right("ranks/rank-00000.json", DEEP), "state: not strict JSON", 0),
+    "a rank's deep header": (right(OWN, len(DEEP).to_bytes(8, "little") + DEEP), "header: not strict JSON", 0),
+    "a rank's header of 16 EiB": (right(OWN, b"\xff" * 8 + b"{}"), "expected 8 bytes that hold at most", 0),
+    "a rank's header of 100 MB that is not there": (right(OWN, (10**8).to_bytes(8, "little") + b"{}"), "header: 10 bytes", 0),
+    "65 MiB of a rank that nobody wants": (right(OWN, save({"x": np.zeros(65 * MIB, "u1")})), "'x' is in the step and not", 0),
+}
+
+
+@pytest.mark.parametrize("why", HOSTILE)
+def test_a_hostile_step_is_refused_for_what_it_is_and_never_taken_into_memory(
+    why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage, words, code = HOSTILE[why]
+    step, contents = make_step(tmp_path, 40, cut_dim=0, block_bytes=MIB), empty()
+    damage(step)
+    tracemalloc.start()
+    try:
+        with pytest.raises(LoadError, match=words):
+            load(step, lambda manifest, state: contents)
+        assert run(["verify", str(step)]) == code
+        assert tracemalloc.get_traced_memory()[1] < 32 * MIB
+    finally:
+        tracemalloc.stop()
+    assert is_zero(contents)
+    assert re.search(words if code else "as they were written", capsys.readouterr().out)
 
 
 def test_a_link_in_the_place_of_a_file_or_folder_is_not_followed(tmp_path: Path) -> None:

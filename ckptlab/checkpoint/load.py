@@ -23,7 +23,7 @@ from ckptlab.checkpoint.tensors import describe
 from ckptlab.errors import CorruptError, LoadError, ResumeError, StepError
 from ckptlab.format import names
 from ckptlab.format.dtypes import ITEM_BYTES
-from ckptlab.format.exact import decode
+from ckptlab.format.exact import MAX_STATE_BYTES, decode
 from ckptlab.format.manifest import Manifest
 from ckptlab.format.records import TensorRecord
 from ckptlab.format.strips import Rows, Strip
@@ -172,10 +172,10 @@ class _Loading:
         files = names.rank_tensors_file(rank), names.rank_state_file(rank)
         if not set(files) <= self._manifest.files.keys():
             raise LoadError(
-                f"the step has no {' and '.join(files)}; it was saved by {self._manifest.saved_by['world_size']} ranks"
+                f"the step has no {' and '.join(files)}; it was saved by {self._manifest.saved_by.get('world_size', '?')} ranks"
             )
         with StepReader(self._path, self._manifest) as reader:
-            reader.read_whole(files[0])  # its header is not to be believed before its sums were found right
+            reader.check(files[0])  # its header is not to be believed before its sums were found right
         held = rank_tensors(self._path, files[0])
         buffers = {name.removeprefix(names.BUFFER): held.pop(name) for name in list(held) if name.startswith(names.BUFFER)}
         wanted = {name: describe(name, tensor, 0, 1) for name, tensor in contents.rank_tensors.items()}
@@ -187,7 +187,7 @@ class _Loading:
 
     def _read_state(self, file: str) -> State:
         with StepReader(self._path, self._manifest) as reader:
-            state = from_exact(decode(reader.read_whole(file)))
+            state = from_exact(decode(reader.read_whole(file, MAX_STATE_BYTES)))
         if not isinstance(state, dict):
             raise LoadError(f"{file} holds a {type(state).__name__}, expected an object; do not use this step")
         return state

@@ -45,10 +45,17 @@ class StepReader:
             self._load(file, block)
             yield cut, rows(self._buffer, begin, cut.length, cut.num_runs, cut.source_step)
 
-    def read_whole(self, file: str) -> bytes:
-        """Return a small file, verified."""
-        everything = Strip(0, 0, self._manifest.files[file].num_bytes)
-        return b"".join(part.tobytes() for _, part in self.read(file, everything))
+    def read_whole(self, file: str, at_most: int) -> bytes:
+        """Return a small file, verified; refuse one of more than `at_most` bytes before anything is read."""
+        num_bytes = self._manifest.files[file].num_bytes
+        if num_bytes > at_most:
+            raise FormatError(f"{file}: {num_bytes} bytes, expected at most {at_most}")
+        return b"".join(part.tobytes() for _, part in self.read(file, Strip(0, 0, num_bytes)))
+
+    def check(self, file: str) -> None:
+        """Read a file of any size and compare its sums."""
+        for _ in self.read(file, Strip(0, 0, self._manifest.files[file].num_bytes)):
+            pass
 
     def _load(self, file: str, block: int) -> None:
         if (self._file, self._block) == (file, block):

@@ -136,7 +136,7 @@ def _writing(directory: Path, group: Group) -> Iterator[StepWriter]:
     try:
         yield writer
     except RanksDisagree:
-        writer.close()
+        attempt_or_warn(f"{directory} was not closed", writer.close)
         if group.is_coordinator:
             attempt_or_warn(f"{directory} was not removed", lambda: step_files.remove_temporary(directory))
         raise
@@ -147,8 +147,9 @@ def _writing(directory: Path, group: Group) -> Iterator[StepWriter]:
 def _save_error(run: Path, step: int, error: RanksDisagree, clock: PhaseClock) -> SaveError:
     """Return the error of this rank, which says whether the step is committed as far as this rank can know."""
     coordinator_lost = COORDINATOR in error.lost and clock.phase in ("agree", "commit")
-    renamed = clock.phase == "commit" and attempt(lambda: posix.exists_directory(run / step_name(step))).value
-    committed = None if coordinator_lost or renamed else False
+    there = attempt(lambda: posix.exists_directory(run / step_name(step)))
+    maybe_renamed = clock.phase == "commit" and (there.error is not None or there.value)
+    committed = None if coordinator_lost or maybe_renamed else False
     _write_event(run, step, outcome="failed", error=str(error))
     kind = ReplicaMismatch if error.kind == ReplicaMismatch.__name__ else SaveError
     what = "may or may not be saved" if committed is None else "is not saved"

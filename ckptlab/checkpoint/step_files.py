@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import ckptlab
-from ckptlab.checkpoint.collectives import Group
+from ckptlab.checkpoint.collectives import Group, attempt_or_warn
 from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.plan import SavePlan, positions, records, write_strips
 from ckptlab.checkpoint.tensor_bytes import TensorBytes, to_exact
@@ -49,7 +49,7 @@ def make_temporary(run: Path, plan: SavePlan) -> Path:
                 posix.make_directory((temporary / file.name).parent)
                 posix.reserve(temporary / file.name, file.file_bytes)
     except OSError:
-        remove_temporary(temporary)
+        attempt_or_warn(f"{temporary} was not removed", lambda: remove_temporary(temporary))
         raise
     return temporary
 

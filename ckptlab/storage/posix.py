@@ -99,8 +99,8 @@ def reserve(path: Path, num_bytes: int) -> None:
         if sys.platform == "linux" and num_bytes > 0:
             try:
                 os.posix_fallocate(file.fd, 0, num_bytes)
-            except OSError as error:
-                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            except OSError as error:  # EBADF: no file system's own; glibc would write each block, and may not read first
+                if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF):
                     raise
 
 
@@ -233,4 +233,5 @@ def _opened(path: Path, flags: int) -> Iterator[File]:
                 raise FormatError(f"{path} is not a regular file")
             yield File(fd, path)
     finally:
-        os.close(fd)
+        with _naming(path):  # NFS tells here what it could not write
+            os.close(fd)

@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -34,14 +35,16 @@ class RunLock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         except OSError as error:
             holder = os.pread(fd, 200, 0).decode(errors="replace")
             os.close(fd)
             if error.errno not in (errno.EAGAIN, errno.EACCES):
+                error.filename = str(path)
                 raise
             raise StepError(f"{run} is in use by {holder}; end that process or save into another directory") from error
+        with suppress(OSError):  # only for what a second process is told; on a full disk a run can still be resumed
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         cls._held.add(path)
         return cls(path, fd)
 
