@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import Buffer, Parameter
 
 from ckptlab.format.dtypes import ITEM_BYTES, numpy_dtype
 from ckptlab.format.exact import ExactTensor
@@ -79,7 +80,7 @@ class CastBytes(TensorBytes):
 
 def to_exact(value: Any) -> Any:
     """Return `value` with every tensor in it as an `ExactTensor` and every kind of dict as a dict, ready to be encoded."""
-    if isinstance(value, Tensor):
+    if type(value) in (Tensor, Parameter, Buffer) and value.dtype in DTYPE_NAMES and value.layout is torch.strided:
         data = bytes(TensorBytes(value.detach()).read(0, value.numel() * value.element_size()))
         return ExactTensor(DTYPE_NAMES[value.dtype], tuple(value.shape), data)
     if isinstance(value, dict):

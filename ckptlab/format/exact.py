@@ -57,7 +57,8 @@ def _pack(value: object, path: Path) -> object:
     if type(value) not in KINDS:
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
         raise FormatError(
-            f"state: {_show(path)}: {kind} cannot be kept exactly; make it a plain number, str, bytes, list or dict"
+            f"state: {_show(path)}: {kind} cannot be kept exactly; make it a plain number, str, bytes, list or dict, "
+            f"or a parameter or buffer of the model"
         )
     match value:
         case int() if (bits := value.bit_length()) > MAX_INTEGER_BITS:
@@ -74,6 +75,11 @@ def _pack(value: object, path: Path) -> object:
             return {"$tuple": _pack_all(value, path)}
         case dict():
             return _pack_dict(value, path)
+        case ExactTensor() if len(value.data) > MAX_TENSOR_BYTES:
+            raise FormatError(
+                f"state: {_show(path)}: a tensor of {len(value.data)} bytes, a state holds those of at most "
+                f"{MAX_TENSOR_BYTES}; make it a parameter or buffer of the model"
+            )
         case ExactTensor():
             packed: dict[str, object] = {"dtype": value.dtype, "shape": list(value.shape), "hex": value.data.hex()}
             _unpack_tensor(packed, path)  # what no reader would take is not written

@@ -32,18 +32,15 @@ def state_of(optimizer: Optimizer) -> dict[str, Any]:
     return {"class": type(optimizer).__name__, "groups": groups}
 
 
-def params_of(optimizer: Optimizer, named: Named) -> dict[str, dict[str, Any]]:
-    """Return by name of this rank's parameters the group in which each is, and of its state what is no tensor."""
-    params: dict[str, dict[str, Any]] = {
-        _name(param, named, number): {"group": number, "values": {}}
-        for number, group in enumerate(optimizer.param_groups)
-        for param in group["params"]
-    }
-    for name, value in _values(optimizer, named).items():
-        key, _, fqn = name.partition(SEPARATOR)
-        if not isinstance(value, Tensor):
-            params[fqn]["values"][key] = value
-    return params
+def groups_of(optimizer: Optimizer, named: Named) -> dict[str, int]:
+    """Return the number of the param group of each of this rank's parameters, by name."""
+    groups = enumerate(optimizer.param_groups)
+    return {_name(param, named, number): number for number, group in groups for param in group["params"]}
+
+
+def plain_values_of(optimizer: Optimizer, named: Named) -> dict[str, Any]:
+    """Return what is no tensor in the optimizer's state, as `<state name>::<fqn>`."""
+    return {name: value for name, value in _values(optimizer, named).items() if not isinstance(value, Tensor)}
 
 
 def without_state(optimizer: Optimizer, named: Named) -> list[str]:
@@ -52,7 +49,7 @@ def without_state(optimizer: Optimizer, named: Named) -> list[str]:
     return sorted(named[param] for param in params if param not in optimizer.state)
 
 
-def check_groups(optimizer: Optimizer, named: Named, state: Mapping[str, Any], params: Mapping[str, Any]) -> None:
+def check_groups(optimizer: Optimizer, named: Named, state: Mapping[str, Any], groups: Mapping[str, int]) -> None:
     """Refuse a state of another optimizer, or in which this rank's parameters stand in other param groups.
 
     Raises:
@@ -65,19 +62,23 @@ def check_groups(optimizer: Optimizer, named: Named, state: Mapping[str, Any], p
     found, saved = len(optimizer.param_groups), len(state["groups"])
     if found != saved:
         raise ResumeError(f"the optimizer has {found} param groups, the step has {saved}; make the same groups")
-    for name, param in params_of(optimizer, named).items():
-        group = params[name]["group"] if name in params else "none"
-        if group != param["group"]:
-            raise ResumeError(f"{name!r} is in param group {param['group']}, in the step in {group}; make the same groups")
+    own = groups_of(optimizer, named)
+    for name in sorted(own.keys() | (groups.keys() & set(named.values()))):  # those of another rank's stage are not asked for
+        group, other = (told.get(name, "none") for told in (own, groups))
+        if group != other:
+            raise ResumeError(f"{name!r} is in param group {group}, in the step in {other}; make the same groups")
 
 
-def tensors_like(optimizer: Optimizer, named: Named, records: Mapping[str, TensorRecord]) -> dict[str, Tensor]:
+def tensors_like(
+    optimizer: Optimizer, named: Named, records: Mapping[str, TensorRecord], groups: Sequence[Mapping[str, Any]]
+) -> dict[str, Tensor]:
     """Return a tensor to fill for every record of this optimizer's parameters: its own where it fits, else a new one.
 
     Nothing is put in place yet. A record of another rank's parameter is not wanted here.
     """
     own = tensors_of(optimizer, named)
-    params = {name: (param, group) for group in optimizer.param_groups for param in group["params"] for name in [named[param]]}
+    pairs = zip(optimizer.param_groups, groups, strict=True)  # the step's settings will hold, `fused` among them
+    params = {named[param]: (param, saved) for group, saved in pairs for param in group["params"]}
     tensors = {}
     for name, record in records.items():
         key, _, fqn = name.partition(SEPARATOR)
@@ -94,25 +95,24 @@ def put(
     named: Named,
     tensors: Mapping[str, Tensor],
     groups: Sequence[Mapping[str, Any]],
-    params: Mapping[str, Mapping[str, Any]],
+    values: Mapping[str, Any],
     absent: Collection[str],
 ) -> None:
     """Make what was loaded the optimizer's own, in place of all that it had; parameters in `absent` get no state."""
     own = {name: param for param, name in named.items()}
     optimizer.state.clear()
-    for name, value in tensors.items():
+    for name, value in {**tensors, **values}.items():
         key, _, fqn = name.partition(SEPARATOR)
-        if fqn not in absent:
+        if fqn in own and fqn not in absent:  # values of another rank's parameters stand there too
             optimizer.state[own[fqn]][key] = value
-    for fqn in params.keys() & own.keys() - set(absent):
-        if params[fqn]["values"]:
-            optimizer.state[own[fqn]].update(params[fqn]["values"])
     for group, saved in zip(optimizer.param_groups, groups, strict=True):
         for key, value in saved.items():
             group[key] = _keeping_identity(group.get(key), value)
 
 
 def _values(optimizer: Optimizer, named: Named) -> dict[str, Any]:
+    if unnamed := [key for key in optimizer.state if not isinstance(key, Tensor)]:
+        raise UsageError(f"the optimizer has a state under {unnamed[0]!r}, which is no parameter; keep it in a param group")
     return {
         f"{_key(key)}{SEPARATOR}{_name(param, named, number)}": value
         for number, group in enumerate(optimizer.param_groups)
@@ -140,7 +140,9 @@ def _name(param: Tensor, named: Named, group: int) -> str:
 def _empty(key: str, param: Tensor, group: Mapping[str, Any], shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     if shape == tuple(param.shape) and key != "step":
         return torch.empty_like(param, dtype=dtype, requires_grad=False)
-    on_device = group.get("capturable") or group.get("fused")  # where torch's optimizers keep their counters
+    if shape and key != "step":  # of rows, of columns: as optimizers make them, on the parameter's device and mesh
+        return param.detach().new_empty(shape, dtype=dtype)
+    on_device = key != "step" or group.get("capturable") or group.get("fused")  # as torch's `load_state_dict` does it
     return torch.empty(shape, dtype=dtype, device=param.device if on_device else "cpu")
 
 

@@ -124,7 +124,7 @@ class TrainState:
             optim=optimizers.tensors_of(self.optimizer, self._named(model)),
             aliases=aliases,
             state=self._state(model),
-            by_name=frozenset({"params"}),
+            by_name=frozenset({"groups", "values"}),
             rank_tensors=rank_tensors,
             rank_state={"rng": rank_state, "without_state": optimizers.without_state(self.optimizer, self._named(model))},
             model_files=self._model_files,
@@ -148,10 +148,12 @@ class TrainState:
             raise ResumeError(
                 f"{differing} stand in the step or in TrainState, not in both; resume with what the run was saved with"
             )
-        optimizers.check_groups(self.optimizer, self._named(model), state["optimizer"], state["params"])
+        optimizers.check_groups(self.optimizer, self._named(model), state["optimizer"], state["groups"])
         return Contents(
             model=model,
-            optim=optimizers.tensors_like(self.optimizer, self._named(model), manifest.tensors["optim"]),
+            optim=optimizers.tensors_like(
+                self.optimizer, self._named(model), manifest.tensors["optim"], state["optimizer"]["groups"]
+            ),
             aliases=aliases,
             rank_tensors=rng.capture()[0] if conditions.same_ranks(manifest.exact_if, now) else {},
         )
@@ -161,7 +163,7 @@ class TrainState:
         state, contents = loaded.state, loaded.contents
         absent = loaded.rank_state.get("without_state", ())
         named, groups = self._named(contents.model), state["optimizer"]["groups"]
-        optimizers.put(self.optimizer, named, contents.optim, groups, state["params"], absent)
+        optimizers.put(self.optimizer, named, contents.optim, groups, state["values"], absent)
         for name, value in self.stateful.items():
             value.load_state_dict(retyped(state["stateful"][name], value.state_dict()))
         self.step, self.epoch, self.position = state["step"], state["epoch"], state["position"]
@@ -201,7 +203,8 @@ class TrainState:
             "position": self.position,
             "data": self._data(),
             "optimizer": optimizers.state_of(self.optimizer),
-            "params": optimizers.params_of(self.optimizer, self._named(model)),
+            "groups": optimizers.groups_of(self.optimizer, self._named(model)),
+            "values": optimizers.plain_values_of(self.optimizer, self._named(model)),
             "stateful": {name: value.state_dict() for name, value in self.stateful.items()},
         }
 
@@ -240,7 +243,7 @@ class TrainState:
 
 def _check_state(state: Mapping[str, Any], manifest: Manifest) -> None:
     """Refuse a state that no `TrainState` has written, before anything is changed by it."""
-    missing = sorted({"step", "epoch", "position", "data", "optimizer", "params", "stateful"} - state.keys())
+    missing = sorted({"step", "epoch", "position", "data", "optimizer", "groups", "values", "stateful"} - state.keys())
     counters = [state.get(name) for name in ("step", "epoch", "position")]
     if missing or state["step"] != manifest.step or not all(type(n) is int and n >= 0 for n in counters):
         raise ResumeError(
