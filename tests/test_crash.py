@@ -138,8 +138,9 @@ def save_what_differs(run: Path, what: str) -> list[str]:
             step = 7
         elif what == "dtype":
             state.model.register_buffer("count", torch.zeros(2, dtype=torch.complex128))
+    limit = 1000 + (dist.get_rank() if what == "limit" else 0)
     try:
-        save(run, step, state.contents())
+        save(run, step, state.contents(), max_file_bytes=limit)
     except SaveError as error:
         return [type(error).__name__, str(error).partition(": ")[2]]
     return []
@@ -153,6 +154,7 @@ def save_what_differs(run: Path, what: str) -> list[str]:
         ("state", SaveError, "optimizer"),
         ("step", SaveError, "step"),
         ("dtype", SaveError, "complex128"),
+        ("limit", SaveError, "max_file_bytes"),
     ],
 )
 def test_ranks_that_mean_different_steps_are_told_what_differs(

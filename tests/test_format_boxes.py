@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ckptlab.errors import FormatError
-from ckptlab.format import boxes
+from ckptlab.format import boxes, strips
 from ckptlab.format.boxes import Box, byte_runs, check_tiling, copy_strips, whole
 
 SHAPES = st.lists(st.integers(0, 6), max_size=4).map(tuple)
@@ -137,5 +137,6 @@ def test_a_tensor_cut_in_more_dims_than_a_mesh_has_is_refused_instead_of_taking_
 
 
 def test_the_examples_in_the_docstrings_are_true() -> None:
-    assert doctest.testmod(boxes).attempted > 0
-    assert doctest.testmod(boxes).failed == 0
+    for module in (boxes, strips):
+        assert doctest.testmod(module).attempted > 0
+        assert doctest.testmod(module).failed == 0

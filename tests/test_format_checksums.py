@@ -39,8 +39,8 @@ def test_rows_are_summed_at_once_however_far_they_lie_apart(data: bytes, length:
     num_runs = 1 + (len(data) - length) // step if len(data) >= length else 0
     sums = FileSums(len(data), block_bytes)
     for strip in cut_at_blocks(Strip(0, 0, length, num_runs, step), block_bytes):
-        cut = rows(data, strip.source, strip.length, strip.num_runs, strip.source_step)
-        sums.add_rows(strip.source, strip.source_step, cut)
+        cut = rows(data, strip.begin, strip.length, strip.num_runs, strip.step)
+        sums.add_rows(strip.begin, strip.step, cut)
     covered = [number * step for number in range(num_runs)] + [len(data)]
     sums.add(0, data[: covered[0]])
     for begin, end in pairwise(covered):  # what lies between the rows

@@ -64,12 +64,13 @@ def test_the_weights_alone_are_loaded_into_shards_of_another_dtype(dtype: torch.
 def cast_columns(step: Path) -> bool:
     mesh = init_device_mesh("cpu", (2,))
     filled = distribute_tensor(torch.zeros(12, 8, dtype=torch.float64), mesh, [Shard(1)])
-    load(step, lambda manifest, state: Contents(model={"proj.weight": filled}), sections=("model",), cast=True, strict=False)
+    load(step, lambda manifest, state: Contents(model={"proj.weight": filled}), model_only=True, cast=True, strict=False)
     return torch.equal(filled.full_tensor(), torch.arange(96.0, dtype=torch.float64).reshape(12, 8))
 
 
-def test_a_cast_reads_pieces_and_blocks_that_end_within_a_value(tmp_path: Path) -> None:
-    step = make_step(tmp_path, 1, cut_dim=0, block_bytes=7)
+@pytest.mark.parametrize("block_bytes", [7, 100, 4096])
+def test_a_cast_reads_pieces_and_blocks_that_end_within_a_value(tmp_path: Path, block_bytes: int) -> None:
+    step = make_step(tmp_path, 1, cut_dim=0, block_bytes=block_bytes)
     with World(2) as world:
         assert world.run(cast_columns, step) == [True, True]
 
@@ -84,6 +85,11 @@ def test_a_dtype_differs_only_where_the_load_was_told_and_only_between_floats(tm
     with pytest.raises(LoadError, match=r"'count' is I64 \[\] in the step, wanted F32 \[\]"):
         load_weights(step, wide, cast=True)
     assert torch.equal(wide.embed.weight, before), "a refused load changes nothing"
+    floats = nn.Sequential(nn.Linear(1, 1))
+    step = saved(tmp_path / "floats", floats)
+    floats[0].weight = nn.Parameter(torch.zeros(1, 1, dtype=torch.int64), requires_grad=False)
+    with pytest.raises(LoadError, match=r"'0.weight' is F32 \[1, 1\] in the step, wanted I64 \[1, 1\]"):
+        load_weights(step, floats, cast=True)
 
 
 def test_a_tie_is_loaded_into_models_that_tie_otherwise_or_not_at_all(tmp_path: Path) -> None:
@@ -107,6 +113,8 @@ def test_names_may_be_others_or_missing_only_where_the_load_was_told(tmp_path: P
         load_weights(step, fine)
     with pytest.raises(LoadError, match=r"'new_head.bias' is not in the step"):
         load_weights(step, fine, rename=rename)
+    with pytest.raises(LoadError, match=r"rename: 'body.wieght' is not wanted by any rank"):
+        load_weights(step, fine, rename={"body.wieght": "0.weight"}, strict=False)
     assert all(same_bits(tensor, fresh[name]) for name, tensor in fine.state_dict().items()), "a refused load changes nothing"
     loaded = load_weights(step, fine, rename=rename, strict=False)
     assert loaded.missing == {"model": ["new_head.bias", "new_head.weight"]}
@@ -115,11 +123,36 @@ def test_names_may_be_others_or_missing_only_where_the_load_was_told(tmp_path: P
     assert same_bits(fine["new_head"].weight, fresh["new_head.weight"])
 
 
+class OnlySomewhere(Tied):
+    """A model that cannot be loaded on rank 1, because its state dict holds something that is made for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if torch.distributed.get_rank() == 1:
+            self.register_state_dict_post_hook(lambda module, state, prefix, _: state.update({"made": torch.zeros(1)}))
+
+
+def load_on_both(step: Path) -> str:
+    try:
+        load_weights(step, OnlySomewhere())
+    except LoadError as error:
+        return str(error).partition(": ")[2]
+    return ""
+
+
+def test_what_one_rank_cannot_load_is_every_ranks_error(tmp_path: Path) -> None:
+    step = saved(tmp_path, Tied())
+    with World(2) as world:
+        told = world.run(load_on_both, step)
+    assert told[0] == told[1]
+    assert "rank 1: 'made' in the model's state dict" in told[0]
+
+
 def load_stage(step: Path) -> tuple[Any, Any]:
     """Each rank wants a name of its own, and one that the step does not have."""
     rank = torch.distributed.get_rank()
     wanted = {f"{rank}.weight": torch.zeros(2, 3 - rank), f"only{rank}": torch.zeros(1)}
-    loaded = load(step, lambda manifest, state: Contents(model=wanted), sections=("model",), strict=False)
+    loaded = load(step, lambda manifest, state: Contents(model=wanted), model_only=True, strict=False)
     return loaded.missing, loaded.unexpected
 
 

@@ -86,7 +86,7 @@ def test_what_all_ranks_write_is_the_tensor_and_what_any_rank_reads_is_its_shard
         own = TensorBytes(local.data)
         for strip in write_strips(header, local, rank, block_bytes):
             for (position, start, length), row in zip(strip.runs(), own.rows(strip), strict=True):
-                assert position // block_bytes == strip.source // block_bytes == (position + length - 1) // block_bytes
+                assert position // block_bytes == strip.begin // block_bytes == (position + length - 1) // block_bytes
                 file[position : position + length] = row.tobytes()
                 assert row.tobytes() == own.read(start, start + length)
                 written[position : position + length] = bytes(b + 1 for b in written[position : position + length])
@@ -98,5 +98,5 @@ def test_what_all_ranks_write_is_the_tensor_and_what_any_rank_reads_is_its_shard
         target = torch.zeros(local.data.shape, dtype=torch.int32)
         filled = TensorBytes(target)
         for strip in read_strips(piece, local, ITEM_BYTES[local.spec.dtype]):
-            filled.put(strip, rows(file, strip.source, strip.length, strip.num_runs, strip.source_step))
+            filled.put(strip, rows(file, strip.begin, strip.length, strip.num_runs, strip.step))
         assert torch.equal(target, local.data)

@@ -56,18 +56,16 @@ def test_the_first_change_is_found_in_any_window_of_a_large_tensor(tmp_path: Pat
 def test_the_element_that_differs_most_is_named_however_wide_its_values_are(
     tmp_path: Path, dtype: str, low: float, high: float
 ) -> None:
+    first = np.zeros(1_200_000, dtype)
     if dtype == "f4":
-        first = np.zeros(300_000, "f4")
         first[7] = np.nan
-    else:
-        first = np.zeros(300_000, dtype)
     second = first.copy()
-    second[[7, 9, 290_000]] = 1
-    first[290_000], second[290_000] = low, high  # in another window than the first
+    second[[7, 9, 1_190_000]] = 1
+    first[1_190_000], second[1_190_000] = low, high  # in another window than the first
     found = differences(tmp_path, *({"model": {"w": array}, "optim": {}, "block_bytes": 1 << 22} for array in (first, second)))
     assert found == {
-        "model w": f"first at [7]: {first[7]} and {second[7]}; 3 of 300000 elements differ, "
-        f"most at [290000]: {first[290_000]} and {second[290_000]}"
+        "model w": f"first at [7]: {first[7]} and {second[7]}; 3 of 1200000 elements differ, "
+        f"most at [1190000]: {first[1_190_000]} and {second[1_190_000]}"
     }
 
 

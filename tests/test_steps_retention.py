@@ -9,9 +9,10 @@ from steps_made_by_hand import make_step
 
 from ckptlab.checkpoint import Contents, save
 from ckptlab.errors import UsageError
+from ckptlab.resume import Checkpointer
 from ckptlab.steps.events import append_event, read_events
 from ckptlab.steps.housekeeping import clean_temporary, list_asides, set_aside
-from ckptlab.steps.retention import retire, to_retire
+from ckptlab.steps.retention import retire
 from ckptlab.steps.steps import list_steps
 
 
@@ -45,13 +46,12 @@ def test_every_so_many_steps_one_stays_for_good(tmp_path: Path) -> None:
     assert names(tmp_path) == ["step-00000020", "step-00000040", "step-00000050", "step-00000060"]
 
 
-def test_nothing_can_ask_for_the_newest_whole_step_to_go(tmp_path: Path) -> None:
-    make_step(tmp_path, 10)
-    with pytest.raises(UsageError, match="keep_last=0"):
-        to_retire(list_steps(tmp_path), keep_last=0, keep_every=None, pinned=())
-    with pytest.raises(UsageError, match="keep_last=0"):
-        save(tmp_path, 20, Contents(model={}), keep_last=0)
-    assert names(tmp_path) == ["step-00000010"]
+@pytest.mark.parametrize("rule", [{"keep_last": 0}, {"keep_last": 2, "keep_every": 0}])
+def test_nothing_can_ask_for_the_newest_whole_step_to_go(tmp_path: Path, rule: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match=r"keep_.*=0.*at least 1"):
+        save(tmp_path, 20, Contents(model={}), **rule)
+    with pytest.raises(UsageError, match=r"keep_.*=0.*at least 1"):
+        Checkpointer(tmp_path, **rule)
 
 
 def test_a_deletion_that_is_killed_leaves_trash_and_never_half_a_step(tmp_path: Path) -> None:

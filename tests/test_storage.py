@@ -1,3 +1,4 @@
+import errno
 import os
 import signal
 import stat
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kernel_says_no import Refusal, in_a_thread, refuse
 
 from ckptlab.errors import FormatError, StepError
 from ckptlab.storage import RunLock, posix
@@ -70,16 +72,46 @@ def test_rows_land_at_their_distances_and_leave_what_is_between_alone(
     assert path.read_bytes() == expected.tobytes()
 
 
-def test_a_write_that_the_system_cuts_short_goes_on_and_its_error_names_the_file(tmp_path: Path) -> None:
-    code = """if True:
+def write_short_rows_without_pwrite(path: Path) -> bool:
+    """Whether rows of 100 bytes get into a file although the kernel refuses every pwrite."""
+    refuse(Refusal("pwrite", errno.ENOSPC))
+    with posix.open_to_write(path) as file:
+        try:
+            posix.write_rows(file, 0, 200, np.ones((9, 100), np.uint8))
+        except OSError:
+            return False
+    return True
+
+
+def test_short_rows_go_through_a_mapping_only_where_the_disk_has_granted_the_space(tmp_path: Path) -> None:
+    posix.reserve(tmp_path / "granted", 100_000)
+    (tmp_path / "sparse").touch()
+    os.truncate(tmp_path / "sparse", 100_000)  # on a full disk a mapping of it would end the process
+    kind = subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, text=True, check=True).stdout.strip()
+    is_local = kind in ("ext2/ext3", "xfs", "tmpfs")
+    assert in_a_thread(write_short_rows_without_pwrite, tmp_path / "granted") == is_local
+    assert not in_a_thread(write_short_rows_without_pwrite, tmp_path / "sparse")
+
+
+@pytest.mark.parametrize(
+    "write",
+    ["posix.write_file(path, bytes(10_000))", "posix.write_rows(file, 0, 4000, np.ones((3, 4000), np.uint8))"],
+)
+def test_a_write_that_the_system_cuts_short_goes_on_and_its_error_names_the_file(tmp_path: Path, write: str) -> None:
+    code = f"""if True:
         import resource, sys
+        import numpy as np
         from pathlib import Path
         from ckptlab.storage import posix
-        resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))   # pwrite of 10,000 bytes takes 6,000 and says so
+        resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))   # a pwrite beyond it takes what fits and says so
+        path, other = Path(sys.argv[1]), Path(sys.argv[1] + "-other")
+        other.touch()
         try:
-            posix.write_file(Path(sys.argv[1]), bytes(10_000))
+            with posix.open_to_write(other) as file:
+                {write}
         except OSError as error:
-            print(error.filename)
+            Path(error.filename).rename(path)
+            print(path)
     """
     out, _ = python(code, tmp_path / "file").communicate()
     assert (tmp_path / "file").stat().st_size == 6000

@@ -1,7 +1,7 @@
 """Load one step: checked on all ranks before the first tensor changes, from however many ranks wrote it.
 
 1. open      every rank reads the manifest and the state; all must have read the same
-2. plan      ask what is wanted; compare names, dtypes and shapes with what the step holds, by the `Terms` of the load
+2. plan      ask what is wanted; compare names, dtypes and shapes with what the step holds
 3. verify    read every block that is wanted and compare its sum; nothing changes yet
 4. fill      read again, verified again, into the tensors
 
@@ -9,14 +9,15 @@ A failure before `fill`, on any rank, leaves everything on every rank as it was.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ckptlab.checkpoint.collectives import Group, RanksDisagree, attempt
 from ckptlab.checkpoint.contents import Contents
-from ckptlab.checkpoint.plan import Read, describe_all, match, read_strips, refuse_names
+from ckptlab.checkpoint.match import Read, match, refuse_names, refuse_renames
+from ckptlab.checkpoint.plan import describe_all, read_strips
 from ckptlab.checkpoint.reader import StepReader
 from ckptlab.checkpoint.tensor_bytes import DTYPES, CastBytes, TensorBytes, from_exact
 from ckptlab.checkpoint.tensors import describe
@@ -44,8 +45,8 @@ class Loaded:
         contents: what was wanted, its tensors filled.
         state: what is the same on all ranks.
         rank_state: this rank's own; empty where no `rank_tensors` were wanted.
-        missing: by section the names that some rank wanted and the step does not have; empty unless told `strict=False`.
-        unexpected: by section the names that the step has and no rank wanted; empty unless told `strict=False`.
+        missing: by section the names that some rank wanted and the step does not have; none unless told `strict=False`.
+        unexpected: by section the names that the step has and no rank wanted; none unless told `strict=False`.
     """
 
     manifest: Manifest
@@ -56,21 +57,11 @@ class Loaded:
     unexpected: Mapping[str, list[str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """How far what is wanted may differ from what a step holds; the arguments of `load`."""
-
-    sections: Collection[str]
-    rename: Mapping[str, str]
-    cast: bool
-    strict: bool
-
-
 def load(
     step: Path,
     wanted: Wanted,
     *,
-    sections: Collection[str] = names.SECTIONS,
+    model_only: bool = False,
     rename: Mapping[str, str] | None = None,
     cast: bool = False,
     strict: bool = True,
@@ -83,8 +74,8 @@ def load(
         step: the directory of the step.
         wanted: called with the manifest and the state before anything changes; returns the contents to fill. What belongs to
             one rank is read only if `rank_tensors` are wanted, and then from the file of this rank.
-        sections: which of `model` and `optim` to fill; `("model",)` loads the weights alone.
-        rename: wanted name to the name that the step has it by; a name that stands not here is the same in the step.
+        model_only: leave the optimizer's state alone, wanted or not.
+        rename: wanted name to the name that the step has it by, the same on every rank; other names are the same in the step.
         cast: read a floating dtype into another one, rounded as torch does.
         strict: refuse names that are wanted and not in the step, and names in the step that no rank wants. Told otherwise,
             the former stay as they are and the latter are left out; `Loaded` tells both.
@@ -97,12 +88,13 @@ def load(
         LoadError: anything else: the step is not whole, holds other names, dtypes or shapes, or cannot be read. Raised on every
             rank alike; `state_changed` says whether tensors may have been changed.
     """
-    terms, changing = Terms(sections=sections, rename=rename or {}, cast=cast, strict=strict), False
+    changing = False
     try:
         with Group.lent(group) as ranks:
-            loading = _Loading(Path(step), wanted, terms, ranks)
+            loading = _Loading(Path(step), wanted, ranks)
             ranks.agree(attempt(loading.open), _refuse_different_steps)
-            left = ranks.agree(attempt(loading.plan), lambda everybody: _left_over(everybody, strict))
+            planned = attempt(lambda: loading.plan(names.SECTIONS[:1] if model_only else names.SECTIONS, rename or {}, cast))
+            left = ranks.agree(planned, lambda everybody: _left_over(everybody, strict))
             if verify_first:
                 ranks.agree(attempt(loading.verify))
             changing = True
@@ -116,10 +108,10 @@ def load(
 class _Loading:
     """One load on one rank; nothing is communicated here."""
 
-    def __init__(self, path: Path, wanted: Wanted, terms: Terms, group: Group) -> None:
+    def __init__(self, path: Path, wanted: Wanted, group: Group) -> None:
         self._state: State = {}
         self._rank_state: State = {}
-        self._path, self._wanted, self._terms, self._group = path, wanted, terms, group
+        self._path, self._wanted, self._group = path, wanted, group
         self._manifest: Manifest
         self._contents: Contents
         self._reads: list[Read] = []
@@ -133,19 +125,19 @@ class _Loading:
         self._state = self._read_state(names.STATE)
         return hashlib.sha256(self._manifest.to_json()).hexdigest()
 
-    def plan(self) -> dict[str, list[list[str]]]:
-        """Find the pieces of everything that is wanted; return, by section, the names that are missing and unexpected."""
+    def plan(self, sections: Sequence[str], rename: Mapping[str, str], cast: bool) -> dict[str, dict[str, list[str]]]:
+        """Find the pieces of everything that is wanted; return by section which names are left over, and in what way."""
         contents = self._contents = self._wanted(self._manifest, self._state)
         tensors = describe_all(contents, self._group.rank, self._group.world_size)
         own = self._plan_own(contents) if contents.rank_tensors else {}
-        left_over = {}
-        for section in self._terms.sections:
+        left = {}
+        for section in sections:
             held = {**self._manifest.tensors[section], **(own if section == "model" else {})}
-            rename, cast = self._terms.rename, self._terms.cast
-            matched = match(section, tensors[section], held, self._manifest.aliases, rename=rename, cast=cast)
+            matched = match(section, tensors[section], held, self._manifest.aliases, rename, cast)
             self._reads += matched.reads
-            left_over[section] = [matched.missing, matched.unexpected]
-        return left_over
+            unknown = [name for name in rename if name not in tensors[section]]
+            left[section] = {"missing": matched.missing, "unexpected": matched.unexpected, "unknown": unknown}
+        return left
 
     def verify(self) -> None:
         """Read every wanted block and compare its sum."""
@@ -179,7 +171,7 @@ class _Loading:
         held = rank_tensors(self._path, files[0])
         buffers = {name.removeprefix(names.BUFFER): held.pop(name) for name in list(held) if name.startswith(names.BUFFER)}
         wanted = {name: describe(name, tensor, 0, 1) for name, tensor in contents.rank_tensors.items()}
-        matched = match("ranks", wanted, held, {})
+        matched = match("ranks", wanted, held, {}, {}, cast=False)
         refuse_names("ranks", matched.missing, matched.unexpected)
         self._reads += matched.reads
         self._rank_state = self._read_state(files[1])
@@ -192,7 +184,7 @@ class _Loading:
             raise LoadError(f"{file} holds a {type(state).__name__}, expected an object; do not use this step")
         return state
 
-    def _read(self, take: Callable[[TensorBytes, Strip, Rows], None]) -> None:
+    def _read(self, take: Callable[[TensorBytes | CastBytes, Strip, Rows], None]) -> None:
         with StepReader(self._path, self._manifest) as reader:
             for local, record in self._reads:
                 dtype = record.spec.dtype
@@ -210,13 +202,15 @@ def _refuse_different_steps(digests: list[str]) -> None:
             raise LoadError(f"rank {rank} reads another manifest than rank 0: all ranks must share the storage")
 
 
-def _left_over(everybody: list[dict[str, list[list[str]]]], strict: bool) -> dict[str, dict[str, list[str]]]:
+def _left_over(everybody: list[dict[str, dict[str, list[str]]]], strict: bool) -> dict[str, dict[str, list[str]]]:
     """Return by section the names that some rank misses and those that no rank wants; refuse them if `strict`."""
-    left: dict[str, dict[str, list[str]]] = {"missing": {}, "unexpected": {}}
-    for section in everybody[0]:
-        missing, unexpected = (list(map(set, told)) for told in zip(*(by_rank[section] for by_rank in everybody), strict=True))
-        left["missing"][section] = sorted(set().union(*missing))
-        left["unexpected"][section] = sorted(set.intersection(*unexpected))
-        if strict:
-            refuse_names(section, left["missing"][section], left["unexpected"][section])
-    return left
+    missing = {section: sorted(set().union(*(told[section]["missing"] for told in everybody))) for section in everybody[0]}
+    unexpected = {section: _common([told[section]["unexpected"] for told in everybody]) for section in everybody[0]}
+    refuse_renames(_common([left["unknown"] for told in everybody for left in told.values()]))
+    for section in everybody[0] if strict else ():
+        refuse_names(section, missing[section], unexpected[section])
+    return {"missing": missing, "unexpected": unexpected}
+
+
+def _common(told: Sequence[Sequence[str]]) -> list[str]:
+    return sorted(set(told[0]).intersection(*told))

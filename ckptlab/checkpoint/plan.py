@@ -1,8 +1,9 @@
 """Decide which bytes a rank writes and which it reads: pure functions of descriptions; nothing communicated, nothing opened.
 
-Every rank derives the same files, the same headers and the same position of every tensor from (name, dtype, shape), so that
-each can write its own boxes into the final files (`plan_save`, `write_strips`). A read goes the other way: from the pieces
-that a manifest knows to the box that a rank wants (`read_strips`). The source of a strip is a file, its target a rank's part.
+Every rank derives the same files, the same headers and the same position of every tensor from (name, dtype, shape) and
+`max_file_bytes`, so that each can write its own boxes into the final files (`plan_save`, `write_strips`). A read goes the other
+way: from the pieces that a manifest knows to the box that a rank wants (`read_strips`). A strip begins in a file, and locally
+in a rank's part.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,9 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ckptlab.checkpoint.contents import Contents
-from ckptlab.checkpoint.tensor_bytes import DTYPES
 from ckptlab.checkpoint.tensors import LocalTensor, describe
-from ckptlab.errors import LoadError, UsageError
+from ckptlab.errors import UsageError
 from ckptlab.format.boxes import Box, copy_strips, whole
 from ckptlab.format.dtypes import ITEM_BYTES
 from ckptlab.format.files import FileLayout, lay_out
@@ -26,11 +26,6 @@ Tensors = Mapping[str, Mapping[str, LocalTensor]]
 
 Layout = Mapping[str, Sequence[FileLayout]]
 """Section to the files that all ranks share."""
-
-FLOATS = {name for name, dtype in DTYPES.items() if dtype.is_floating_point}
-
-Read = tuple[LocalTensor, TensorRecord]
-"""What a rank wants of a tensor, and where the step has it."""
 
 
 def describe_all(contents: Contents, rank: int, world_size: int) -> dict[str, dict[str, LocalTensor]]:
@@ -148,12 +143,12 @@ def write_strips(begin: int, local: LocalTensor, rank: int, block_bytes: int) ->
     replica, num_replicas = local.replicas.index(rank), len(local.replicas)
     for strip in _strips(whole(local.spec.shape), local, ITEM_BYTES[local.spec.dtype]):
         for cut in cut_at_blocks(strip.moved(begin), block_bytes):
-            if cut.source // block_bytes % num_replicas == replica:
+            if cut.begin // block_bytes % num_replicas == replica:
                 yield cut
 
 
 def read_strips(piece: Piece, local: LocalTensor, item_bytes: int) -> Iterator[Strip]:
-    """Yield what this rank reads of a piece; the target is its part in the step's dtype, of `item_bytes` a value."""
+    """Yield what this rank reads of a piece; its own part is taken in the step's dtype, of `item_bytes` a value."""
     return (strip.moved(piece.begin) for strip in _strips(piece.box, local, item_bytes))
 
 
@@ -163,77 +158,3 @@ def _strips(box: Box, local: LocalTensor, item_bytes: int) -> Iterator[Strip]:
     for part in local.parts:
         here = Box(part.at, part.box.shape)
         yield from copy_strips(box.moved(part.shift), everything, item_bytes, within=here)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matched:
-    """What a rank wants of a section, held against what the step has.
-
-    Attributes:
-        reads: what to read, in the order in which it lies in the files.
-        missing: names that are wanted and not in the step.
-        unexpected: names that are in the step and not wanted by this rank.
-    """
-
-    reads: list[Read]
-    missing: list[str]
-    unexpected: list[str]
-
-
-def match(
-    section: str,
-    wanted: Mapping[str, LocalTensor],
-    held: Mapping[str, TensorRecord],
-    aliases: Mapping[str, str],
-    *,
-    rename: Mapping[str, str] | None = None,
-    cast: bool = False,
-) -> Matched:
-    """Find what is wanted in the step.
-
-    `rename` says under which name the step has what is wanted. A name that the step has as an alias is read from the tensor
-    that it is tied to. With `cast` a floating dtype may be read as another one.
-
-    Raises:
-        LoadError: a dtype or a shape differs. Names the first few.
-    """
-    source = {name: (rename or {}).get(name, name) for name in wanted}
-    source = {name: aliases.get(other, other) for name, other in source.items()}
-    reads = {name: (local, held[source[name]]) for name, local in wanted.items() if source[name] in held}
-    _refuse_load(
-        section,
-        [
-            f"{name!r} is {_words(record.spec)} in the step, wanted {_words(local.spec)}"
-            for name, (local, record) in sorted(reads.items())
-            if not _fits(record.spec, local.spec, cast)
-        ],
-    )
-    return Matched(
-        reads=sorted(reads.values(), key=lambda read: [(piece.file, piece.begin) for piece in read[1].pieces]),
-        missing=sorted(wanted.keys() - reads.keys()),
-        unexpected=sorted(held.keys() - set(source.values())),
-    )
-
-
-def refuse_names(section: str, missing: Sequence[str], unexpected: Sequence[str]) -> None:
-    """Raise a `LoadError` that says the first few of the names, if there are any."""
-    wrong = [f"{name!r} is not in the step" for name in missing]
-    _refuse_load(section, wrong + [f"{name!r} is in the step and not wanted" for name in unexpected])
-
-
-def _refuse_load(section: str, wrong: Sequence[str]) -> None:
-    if wrong:
-        more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise LoadError(
-            f"{section}: {'; '.join(wrong[:3])}{more}; load it into the model that it was saved from, "
-            f"or tell load what may differ (rename=, cast=, strict=False)"
-        )
-
-
-def _fits(held: TensorSpec, wanted: TensorSpec, cast: bool) -> bool:
-    same_dtype = held.dtype == wanted.dtype or (cast and {held.dtype, wanted.dtype} <= FLOATS)
-    return same_dtype and held.shape == wanted.shape
-
-
-def _words(spec: TensorSpec) -> str:
-    return f"{spec.dtype} {list(spec.shape)}"

@@ -35,15 +35,15 @@ class StepReader:
         self._stack.close()
 
     def read(self, file: str, strip: Strip) -> Iterator[tuple[Strip, Rows]]:
-        """Yield the source of a strip, verified, a block at a time. The bytes are overwritten by the next.
+        """Yield the bytes of a strip of the file, verified, a block at a time. They are overwritten by the next.
 
         Raises:
             CorruptError: a block is not as it was written; the message names the file, the block's bytes and its tensors.
         """
         for cut in cut_at_blocks(strip, self._manifest.block_bytes):
-            block, begin = divmod(cut.source, self._manifest.block_bytes)
+            block, begin = divmod(cut.begin, self._manifest.block_bytes)
             self._load(file, block)
-            yield cut, rows(self._buffer, begin, cut.length, cut.num_runs, cut.source_step)
+            yield cut, rows(self._buffer, begin, cut.length, cut.num_runs, cut.step)
 
     def read_whole(self, file: str, at_most: int) -> bytes:
         """Return a small file, verified; refuse one of more than `at_most` bytes before anything is read."""

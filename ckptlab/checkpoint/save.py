@@ -12,7 +12,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 
 from ckptlab.checkpoint import step_files
@@ -58,8 +57,8 @@ def save(
         run: the directory of the run, on storage that all ranks share; made when it is not there.
         step: the number of optimizer steps done.
         contents: what to save.
-        keep_last: how many whole steps to keep, this one included; None keeps all.
-        keep_every: steps that are multiples of it are kept as well.
+        keep_last: how many whole steps to keep, this one included; None keeps all; the same on every rank.
+        keep_every: steps that are multiples of it are kept as well; the same on every rank.
         max_file_bytes: tensors of a section fill one file after the other, each up to so many bytes, or one tensor that is
             larger; the same on every rank.
         group: the ranks; None makes a group of all ranks for this call.
@@ -73,21 +72,25 @@ def save(
     """
     check_rule(keep_last, keep_every)
     run, clock = Path(run), PhaseClock(on_phase)
-    old_go = None if keep_last is None else partial(retire, run, keep_last, keep_every, step)
     try:
         with Group.lent(group) as ranks:
             plan = attempt(lambda: plan_save(step, contents, ranks.rank, ranks.world_size, max_file_bytes))
-            return _save(run, plan, contents, old_go, ranks, clock)
+            sums = _save(run, plan, contents, ranks, clock)
+            with suppress(RanksDisagree):  # the step is committed; a rank that is lost now shows at the next exchange
+                ranks.from_coordinator(lambda: _retire(run, keep_last, keep_every, step))  # the others wait for its end
+            clock.done("retire")
+            _write_event(run, step, outcome="committed", ranks=ranks.world_size, **_figures(sums, clock))
+            return run / step_name(step)
     except RanksDisagree as error:
         raise _save_error(run, step, error, clock) from error
 
 
-def _save(
-    run: Path, planned: Outcome, contents: Contents, old_go: Callable[[], object] | None, group: Group, clock: PhaseClock
-) -> Path:
-    """Go through the phases. What goes wrong on one rank is an `Outcome` until the next exchange, which every rank reaches."""
+def _save(run: Path, planned: Outcome, contents: Contents, group: Group, clock: PhaseClock) -> dict[str, FileSums]:
+    """Go through the phases up to the commit; return the files' sums (coordinator).
+
+    What goes wrong on one rank is an `Outcome` until the next exchange, which every rank reaches.
+    """
     plan = _agreed(planned, contents, group)
-    path = run / step_name(plan.step)
     clock.done("plan")
 
     temporary = group.from_coordinator(lambda: step_files.make_temporary(run, plan).name)
@@ -108,14 +111,10 @@ def _save(
             outcome = attempt(lambda: step_files.write_manifest(writer, plan, contents, sums, group))
         clock.done("manifest")
 
+        path = run / step_name(plan.step)
         group.from_coordinator(lambda: outcome.then(lambda: step_files.commit(writer.directory, path)).get())
         clock.done("commit")
-
-    with suppress(RanksDisagree):  # the step is committed; a rank that is lost now shows at the next exchange
-        group.from_coordinator(lambda: _retire(run, old_go))  # nobody goes into a collective while rank 0 deletes
-    clock.done("retire")
-    _write_event(run, plan.step, outcome="committed", ranks=group.world_size, **_figures(sums, clock))
-    return path
+    return sums
 
 
 def _agreed(planned: Outcome, contents: Contents, group: Group) -> SavePlan:
@@ -168,6 +167,5 @@ def _write_event(run: Path, step: int, **members: object) -> None:
         attempt_or_warn(f"{run}: no event was written", lambda: append_event(run, event))
 
 
-def _retire(run: Path, old_go: Callable[[], object] | None) -> None:
-    if old_go is not None:
-        attempt_or_warn(f"{run}: old steps were not deleted", old_go)
+def _retire(run: Path, keep_last: int | None, keep_every: int | None, step: int) -> None:
+    attempt_or_warn(f"{run}: old steps were not deleted", lambda: retire(run, keep_last, keep_every, step))

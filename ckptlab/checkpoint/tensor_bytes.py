@@ -9,7 +9,7 @@ from torch.nn import Buffer, Parameter
 
 from ckptlab.format.dtypes import ITEM_BYTES, numpy_dtype
 from ckptlab.format.exact import ExactTensor
-from ckptlab.format.strips import Rows, Strip, rows
+from ckptlab.format.strips import Rows, Strip
 
 DTYPES: dict[str, torch.dtype] = {
     name: getattr(torch, numpy_dtype(name).name) for name in ITEM_BYTES
@@ -28,54 +28,58 @@ class TensorBytes:
         self._tensor = tensor
         self._contiguous = tensor if tensor.is_contiguous() else tensor.contiguous()
         self._flat = self._contiguous.reshape(-1).view(torch.uint8)
-        self._memory = self._flat.numpy() if self._flat.device.type == "cpu" else None
+        self._is_on_cpu = self._flat.device.type == "cpu"
         self.num_bytes = self._flat.numel()
 
     def read(self, begin: int, end: int) -> memoryview:
         """Return the bytes from `begin` to `end`; of a device's memory, a copy."""
-        return self.rows(Strip(0, begin, end - begin)).reshape(-1).data
+        return self._flat[begin:end].cpu().numpy().data
 
     def rows(self, strip: Strip) -> Rows:
-        """Return the bytes of a strip's target; of a device's memory, a copy."""
-        if self._memory is not None:
-            return rows(self._memory, strip.target, strip.length, strip.num_runs, strip.target_step)
-        return self._on_device(strip).cpu().numpy()
+        """Return the bytes of a strip, from its local begin; of a device's memory, a copy."""
+        return self._view(strip).cpu().numpy()
 
     def put(self, strip: Strip, data: Rows) -> None:
-        """Put `data` where the strip's target is."""
-        if self._memory is not None:
-            self.rows(strip)[...] = data
+        """Put `data` where the strip stands locally."""
+        if self._is_on_cpu:
+            self._view(strip).numpy()[...] = data
         else:
-            self._on_device(strip).copy_(torch.from_numpy(data.copy()))
+            self._view(strip).copy_(torch.from_numpy(data.copy()))
 
     def flush(self) -> None:
         """Carry what was written into the tensor, where its memory could not be written directly."""
         if self._contiguous is not self._tensor:
             self._tensor.copy_(self._contiguous)
 
-    def _on_device(self, strip: Strip) -> Tensor:
-        return self._flat.as_strided((strip.num_runs, strip.length), (strip.target_step, 1), strip.target)
+    def _view(self, strip: Strip) -> Tensor:
+        span = self._flat[strip.local_begin :][: (strip.num_runs - 1) * strip.local_step + strip.length]
+        return span.unfold(0, strip.length, max(strip.local_step, 1))
 
 
-class CastBytes(TensorBytes):
-    """Takes the bytes of a tensor of another floating dtype, `dtype`, and converts them as torch does, part by part."""
+class CastBytes:
+    """Takes the bytes of a tensor of another floating dtype, `dtype`, into `tensor`, converted as torch does, part by part."""
 
     def __init__(self, tensor: Tensor, dtype: torch.dtype) -> None:
-        super().__init__(tensor)
-        self._dtype = dtype
+        self._bytes = TensorBytes(tensor)
+        self._dtype, self._own_dtype = dtype, tensor.dtype
         self._rest = b""  # the first bytes of a value that goes on in the next part
 
     def put(self, strip: Strip, data: Rows) -> None:
-        """Put values of the other dtype where the strip's target is in such a tensor; the parts of a run come in order."""
-        source, target = self._dtype.itemsize, self._tensor.dtype.itemsize
-        begin, joined = strip.target - len(self._rest), self._rest + data.tobytes()
-        num_values = len(joined) // source
-        self._rest = joined[num_values * source :]
+        """Put values where the strip stands in a tensor of the other dtype; the parts of a run come in order."""
+        theirs, own = self._dtype.itemsize, self._own_dtype.itemsize
+        begin, joined = strip.local_begin - len(self._rest), self._rest + data.tobytes()
+        num_values = len(joined) // theirs
+        self._rest = joined[num_values * theirs :]
         if num_values:
-            values = torch.frombuffer(bytearray(joined), dtype=self._dtype, count=num_values).to(self._tensor.dtype)
+            values = torch.frombuffer(bytearray(joined), dtype=self._dtype, count=num_values).to(self._own_dtype)
             converted = values.view(torch.uint8).numpy().reshape(strip.num_runs, -1)
-            step = strip.target_step // source * target
-            super().put(Strip(0, begin // source * target, converted.shape[1], strip.num_runs, 0, step), converted)
+            step = strip.local_step // theirs * own
+            place = Strip(0, begin // theirs * own, converted.shape[1], strip.num_runs, local_step=step)
+            self._bytes.put(place, converted)
+
+    def flush(self) -> None:
+        """Carry what was put into the tensor."""
+        self._bytes.flush()
 
 
 def to_exact(value: Any) -> Any:
@@ -92,7 +96,7 @@ def from_exact(value: Any) -> Any:
     """Return `value` with every `ExactTensor` in it as a tensor on the CPU."""
     if isinstance(value, ExactTensor):
         tensor = torch.empty(value.shape, dtype=DTYPES[value.dtype])
-        TensorBytes(tensor).put(Strip(0, 0, len(value.data)), np.frombuffer(value.data, np.uint8))
+        TensorBytes(tensor).put(Strip(0, 0, len(value.data)), np.frombuffer(value.data, np.uint8)[None])
         return tensor
     if isinstance(value, dict):
         return {key: from_exact(item) for key, item in value.items()}

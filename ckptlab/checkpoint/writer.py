@@ -28,9 +28,9 @@ class StepWriter:
         self._sums[file].add(begin, data)
 
     def write_strip(self, file: str, file_bytes: int, strip: Strip, data: Rows) -> None:
-        """Write the rows of `data` where the source of a strip is, in one block of the file."""
-        posix.write_rows(self._opened(file, file_bytes), strip.source, strip.source_step, data)
-        self._sums[file].add_rows(strip.source, strip.source_step, data)
+        """Write the rows of `data` where a strip stands in the file, in one block of it."""
+        posix.write_rows(self._opened(file, file_bytes), strip.begin, strip.step, data)
+        self._sums[file].add_rows(strip.begin, strip.step, data)
 
     def write_whole(self, file: str, data: bytes) -> None:
         """Create a file that only this rank writes."""

@@ -52,12 +52,12 @@ def whole(shape: Sequence[int]) -> Box:
 def copy_strips(source: Box, target: Box, item_bytes: int, within: Box | None = None) -> Iterator[Strip]:
     """Say how to copy what two boxes of one tensor share, in the fewest runs of bytes; only what lies `within`, if given.
 
-    A strip's `source` counts from the source's first byte, its `target` from the target's; in rising order.
+    A strip's `begin` counts from the source's first byte, its `local_begin` from the target's; in rising order.
 
     >>> list(copy_strips(Box((0, 0), (4, 6)), Box((2, 0), (2, 6)), item_bytes=1))
-    [Strip(source=12, target=0, length=12, num_runs=1, source_step=0, target_step=0)]
+    [Strip(begin=12, local_begin=0, length=12, num_runs=1, step=0, local_step=0)]
     >>> list(copy_strips(Box((0, 0), (4, 6)), Box((2, 3), (2, 3)), item_bytes=1))
-    [Strip(source=15, target=0, length=3, num_runs=2, source_step=6, target_step=3)]
+    [Strip(begin=15, local_begin=0, length=3, num_runs=2, step=6, local_step=3)]
     """
     shared = source.intersect(target)
     if shared is not None and within is not None:

@@ -14,7 +14,7 @@ import numpy as np
 from isal.isal_zlib import crc32, crc32_combine
 
 from ckptlab.errors import FormatError
-from ckptlab.format.strips import Rows, rows
+from ckptlab.format.strips import Rows, Strip, cut_at_blocks, rows
 
 BLOCK_BYTES = 4 * 2**20
 MAX_GAP = 16  # rows farther apart than so many times their length are summed one by one, not in an image with zeros between
@@ -59,11 +59,8 @@ class FileSums:
             raise FormatError(
                 f"cannot sum {view.nbytes} bytes at {begin}: a file of {self.file_bytes} bytes, given as flat bytes"
             )
-        at = begin
-        while at < end:
-            run_end = min(end, (at // self.block_bytes + 1) * self.block_bytes)
-            self._add(at, view[at - begin : run_end - begin], run_end - at)
-            at = run_end
+        for cut in cut_at_blocks(Strip(begin, 0, len(view)), self.block_bytes):
+            self._add(cut.begin, view[cut.local_begin : cut.local_begin + cut.length], cut.length)
 
     def add_rows(self, begin: int, step: int, data: Rows) -> None:
         """Count the rows of `data`, `step` bytes apart from `begin` of the file on, all in one block."""
@@ -72,6 +69,7 @@ class FileSums:
             for number, row in enumerate(data):
                 self.add(begin + number * step, row.data)
             return
+        assert begin // self.block_bytes == (begin + (count - 1) * step + length - 1) // self.block_bytes, "in one block"
         image = np.zeros((count - 1) * step + length, np.uint8)  # zeros add nothing to what is linear
         rows(image, 0, length, count, step)[...] = data
         self._add(begin, image.data, data.size)

@@ -20,7 +20,7 @@ class FileLayout:
     file_bytes: int
 
 
-def lay_out(section: str, tensors: Mapping[str, TensorSpec], max_file_bytes: int = MAX_FILE_BYTES) -> list[FileLayout]:
+def lay_out(section: str, tensors: Mapping[str, TensorSpec], max_file_bytes: int) -> list[FileLayout]:
     """Fill file after file in standing order; a tensor of more than `max_file_bytes` stands alone; no tensors, no files."""
     groups: list[dict[str, TensorSpec]] = []
     room = 0

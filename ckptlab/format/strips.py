@@ -10,32 +10,34 @@ import numpy as np
 import numpy.typing as npt
 
 Rows = npt.NDArray[np.uint8]
-"""The bytes of a strip: a run a row."""
+"""The bytes of a strip, (number of runs, length of a run)."""
 
 
 class Strip(NamedTuple):
-    """Run i takes `length` bytes, from `source + i * source_step` in one place and `target + i * target_step` in the other."""
+    """Runs of `length` bytes that stand in two places: run i at `begin + i * step`, and at `local_begin + i * local_step`.
 
-    source: int
-    target: int
+    What `begin` counts in is a file or a tensor; `local_begin` counts in what one rank holds of the tensor.
+    """
+
+    begin: int
+    local_begin: int
     length: int
     num_runs: int = 1
-    source_step: int = 0
-    target_step: int = 0
+    step: int = 0
+    local_step: int = 0
 
     def moved(self, by: int) -> "Strip":
-        """Give the strip whose source lies `by` bytes farther."""
-        return self._replace(source=self.source + by)
+        """Give the strip that begins `by` bytes farther."""
+        return self._replace(begin=self.begin + by)
 
-    def part(self, first: int, num_runs: int) -> "Strip":
+    def some(self, first: int, num_runs: int) -> "Strip":
         """Give `num_runs` of its runs, from run number `first` on."""
-        source, target = self.source + first * self.source_step, self.target + first * self.target_step
-        return self._replace(source=source, target=target, num_runs=num_runs)
+        begin, local_begin = self.begin + first * self.step, self.local_begin + first * self.local_step
+        return self._replace(begin=begin, local_begin=local_begin, num_runs=num_runs)
 
     def runs(self) -> Iterator[tuple[int, int, int]]:
-        """Give each run as (source, target, length)."""
-        sources = (self.source + number * self.source_step for number in range(self.num_runs))
-        return ((source, self.target + number * self.target_step, self.length) for number, source in enumerate(sources))
+        """Give each run as (begin, local begin, length)."""
+        return ((one.begin, one.local_begin, one.length) for one in (self.some(n, 1) for n in range(self.num_runs)))
 
 
 def rows(buffer: Any, begin: int, length: int, num_runs: int, step: int) -> Rows:
@@ -44,28 +46,29 @@ def rows(buffer: Any, begin: int, length: int, num_runs: int, step: int) -> Rows
 
 
 def cut_at_blocks(strip: Strip, block_bytes: int) -> Iterator[Strip]:
-    """Cut a strip so that what remains of its source lies in one block each; a run that goes on in the next block is cut.
+    """Cut a strip so that each piece begins and ends in one block; a run that goes on in the next block is cut.
 
-    Three runs of 4 bytes, 6 apart, from byte 0, and blocks of 10: (0-4, 6-10) and (12-16). Blocks of 8: 0-4, 6-8, 8-10, 12-16.
+    >>> [[run[:1] + run[2:] for run in cut.runs()] for cut in cut_at_blocks(Strip(0, 0, 4, 3, step=6), block_bytes=10)]
+    [[(0, 4), (6, 4)], [(12, 4)]]
+    >>> [[run[:1] + run[2:] for run in cut.runs()] for cut in cut_at_blocks(Strip(0, 0, 4, 3, step=6), block_bytes=8)]
+    [[(0, 4)], [(6, 2)], [(8, 2)], [(12, 4)]]
     """
     number = 0
-    while number < strip.num_runs:
-        first = strip.part(number, 1)
-        block_end = (first.source // block_bytes + 1) * block_bytes
-        room = block_end - first.source - strip.length
-        if room >= 0:
-            fitting = 1 + room // strip.source_step if strip.source_step else strip.num_runs
-            fitting = min(fitting, strip.num_runs - number)
-            yield strip.part(number, fitting)
-            number += fitting
-        else:
-            yield from _cut_run(first, block_bytes)
+    while strip.length and number < strip.num_runs:
+        first = strip.some(number, 1)
+        room = (first.begin // block_bytes + 1) * block_bytes - first.begin
+        if room < strip.length:
+            yield from _cut_run(first, room, block_bytes)
             number += 1
+        else:
+            fitting = 1 + (room - strip.length) // strip.step if strip.step else strip.num_runs
+            fitting = min(fitting, strip.num_runs - number)
+            yield strip.some(number, fitting)
+            number += fitting
 
 
-def _cut_run(run: Strip, block_bytes: int) -> Iterator[Strip]:
-    at, end = run.source, run.source + run.length
-    while at < end:
-        stop = min((at // block_bytes + 1) * block_bytes, end)
-        yield Strip(at, run.target + at - run.source, stop - at)
-        at = stop
+def _cut_run(run: Strip, room: int, block_bytes: int) -> Iterator[Strip]:
+    """Cut one run of which the first block has `room` bytes."""
+    for cut in (0, *range(room, run.length, block_bytes)):
+        length = min(room if cut == 0 else block_bytes, run.length - cut)
+        yield Strip(run.begin + cut, run.local_begin + cut, length)

@@ -50,8 +50,8 @@ class Checkpointer:
                 goes on; `save` returns None then.
         """
         check_rule(keep_last, keep_every)
-        if every is not None and every < 1:
-            raise UsageError(f"every={every}: at least 1, or None")
+        if min(every or 1, max_file_bytes) < 1 or every == 0:
+            raise UsageError(f"every={every}, max_file_bytes={max_file_bytes}: at least 1; every may be None")
         if on_save_error not in ("raise", "warn"):
             raise UsageError(f"on_save_error={on_save_error!r}: 'raise' or 'warn'")
         self.run, self.every, self.on_save_error = Path(run), every, on_save_error

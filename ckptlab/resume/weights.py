@@ -15,6 +15,8 @@ def load_weights(
 ) -> Loaded:
     """Fill the parameters and buffers of `model` from a step, from however many ranks saved it. Every rank calls it.
 
+    Of a buffer that differed between the ranks that saved, every rank gets rank 0's.
+
     Args:
         step: the directory of the step.
         model: as it is: sharded, wrapped, compiled. Nothing changes in it before all that is wanted was found right.
@@ -23,9 +25,18 @@ def load_weights(
         strict: refuse names that only the model or only the step has. Told otherwise, what the step lacks stays as it is;
             `missing["model"]` and `unexpected["model"]` of the result tell what that was.
 
+    Returns:
+        What `load` returns: the step's manifest and state, and the names that were left over.
+
     Raises:
         CorruptError: a block is not as it was written.
         LoadError: anything else, on every rank alike.
     """
-    contents = Contents(model=tensors_of(model)[0])
-    return load(Path(step), lambda manifest, state: contents, sections=("model",), rename=rename, cast=cast, strict=strict)
+    return load(
+        Path(step),
+        lambda manifest, state: Contents(model=tensors_of(model)[0]),
+        model_only=True,
+        rename=rename,
+        cast=cast,
+        strict=strict,
+    )

@@ -15,7 +15,7 @@ def check_rule(keep_last: int | None, keep_every: int | None) -> None:
     """Refuse a rule by which the newest whole step could go, or that is no number of steps."""
     if any(number is not None and number < 1 for number in (keep_last, keep_every)):
         raise UsageError(
-            f"keep_last={keep_last}, keep_every={keep_every}: each is at least 1, or None: the newest step is never deleted"
+            f"keep_last={keep_last}, keep_every={keep_every}: each is at least 1, or None; the newest step always stays"
         )
 
 
@@ -24,17 +24,18 @@ def to_retire(steps: Sequence[Step], keep_last: int, keep_every: int | None, pin
 
     Steps 10, 20 (not whole), 30, 40 with `keep_last=2`: 10 goes.
     """
-    check_rule(keep_last, keep_every)
     whole = sorted((step for step in steps if step.whole), key=lambda step: step.number)
     kept = {step.number for step in whole if keep_every is not None and step.number % keep_every == 0} | set(pinned)
     return [step for step in whole[:-keep_last] if step.number not in kept]
 
 
-def retire(run: Path, keep_last: int, keep_every: int | None, just_saved: int) -> list[int]:
+def retire(run: Path, keep_last: int | None, keep_every: int | None, just_saved: int) -> list[int]:
     """Delete the steps that are to go, never the one just saved, and give back their numbers (coordinator).
 
     Each is first renamed: a process killed while it deletes leaves trash, never half a step.
     """
+    if keep_last is None:
+        return []
     steps = list_steps(run)
     pinned = {step.number for step in steps if step.whole and PINNED in posix.list_names(step.path)}
     retired = to_retire(steps, keep_last, keep_every, pinned | {just_saved})

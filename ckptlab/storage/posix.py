@@ -14,7 +14,6 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,10 +25,11 @@ MAPPED_FILE_SYSTEMS = {"ext4", "xfs", "tmpfs"}  # on NFS two machines that map o
 
 
 class File(NamedTuple):
-    """An open file: the descriptor, and the path for what an error says."""
+    """An open file: the descriptor, the path for what an error says, and whether it may be written through a mapping."""
 
     fd: int
     path: Path
+    may_be_mapped: bool = False
 
 
 def exists_directory(path: Path) -> bool:
@@ -99,14 +99,16 @@ def reserve(path: Path, num_bytes: int) -> None:
         if sys.platform == "linux" and num_bytes > 0:
             try:
                 os.posix_fallocate(file.fd, 0, num_bytes)
-            except OSError as error:  # EBADF: no file system's own; glibc would write each block, and may not read first
+            except OSError as error:  # EBADF: the file system cannot; glibc would write every block, and is kept from reading
                 if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF):
                     raise
 
 
-def open_to_write(path: Path) -> AbstractContextManager[File]:
+@contextmanager
+def open_to_write(path: Path) -> Iterator[File]:
     """Open a file that is there already, for `write_at`, `write_rows` and `sync`."""
-    return _opened(path, os.O_RDWR)  # what is mapped has to be readable
+    with _opened(path, os.O_RDWR) as file:  # what is mapped has to be readable
+        yield file._replace(may_be_mapped=_may_be_mapped(file.fd))
 
 
 def write_at(file: File, begin: int, data: bytes | memoryview) -> None:
@@ -122,7 +124,7 @@ def write_at(file: File, begin: int, data: bytes | memoryview) -> None:
 def write_rows(file: File, begin: int, step: int, data: Rows) -> None:
     """Write all of each row of bytes, `step` bytes apart from byte `begin` of the file on; short rows through a mapping."""
     with _naming(file.path):
-        if len(data) > 1 and data.shape[1] < MAPPED_ROW_BYTES and _may_be_mapped(file):
+        if len(data) > 1 and data.shape[1] < MAPPED_ROW_BYTES and file.may_be_mapped:
             _write_mapped(file, begin, step, data)
             return
         for number, row in enumerate(data):
@@ -140,18 +142,19 @@ def _write_mapped(file: File, begin: int, step: int, data: Rows) -> None:
         rows(window, begin - base, row_bytes, num_rows, step)[...] = data
 
 
-def _may_be_mapped(file: File) -> bool:
+def _may_be_mapped(fd: int) -> bool:
     """Whether the file's space is granted (a full disk under a mapping kills) and no other machine writes into its pages."""
-    found = os.fstat(file.fd)
+    found = os.fstat(fd)
     return found.st_blocks * 512 >= found.st_size and _file_system(found.st_dev) in MAPPED_FILE_SYSTEMS
 
 
-@cache
 def _file_system(device: int) -> str:
     """Return the type of a mounted file system; an empty word where the system does not tell."""
-    mounts = Path("/proc/self/mountinfo")
-    for line in mounts.read_text().splitlines() if mounts.exists() else ():
-        fields = line.split()
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
+    except OSError:
+        return ""
+    for fields in map(str.split, mounts.splitlines()):
         if fields[2] == f"{os.major(device)}:{os.minor(device)}":
             return fields[fields.index("-") + 1]
     return ""
