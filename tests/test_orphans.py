@@ -3,10 +3,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from processes import descendants, state_and_parent, until
 
 from ckptlab.errors import WorldError
 from ckptlab.ranks import run_job
@@ -45,30 +45,6 @@ class Slow:
     def __getitem__(self, index: int) -> int:
         time.sleep(300)
         return index
-
-
-def state_and_parent(pid: int) -> tuple[str, int]:
-    """Return a process's state letter and its parent; ("X", 0) when there is no such process."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return "X", 0
-    return fields[0], int(fields[1])
-
-
-def descendants(pid: int) -> set[int]:
-    parents = {int(entry): state_and_parent(int(entry))[1] for entry in os.listdir("/proc") if entry.isdigit()}
-    found = {pid}
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {pid}
-
-
-def until(condition: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()
 
 
 @pytest.mark.parametrize(("script", "num_processes"), [(WORLD, 5), (JOB, 6)], ids=["world", "job"])

@@ -1,4 +1,5 @@
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from processes import until
 
 from ckptlab.errors import RankLost, RankRaised
 from ckptlab.ranks import World
@@ -219,3 +221,46 @@ def test_the_parent_loads_no_torch_and_its_script_runs_once(tmp_path: Path) -> N
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=50, check=True)
     assert done.stdout == "script\n[array([1.], dtype=float32), array([1.], dtype=float32)] [8, 8] False\n"
     assert done.stderr == ""
+
+
+def test_a_rank_that_prints_on_and_on_is_ended_before_it_fills_the_disk(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(RankLost, match="rank 1 printed more than 20 MB in one run and was ended"):
+        world.run("while rank == 1: print('flood' * 20_000)")
+    shown = capsys.readouterr().out
+    assert re.match(r"\[rank 1\] … [\d,]+ bytes before this are left out\n", shown)
+    assert len(shown) < 110_000
+    assert world.run("rank", ranks=[0, 2]) == [0, 2]
+
+
+def test_a_value_that_would_not_fit_is_refused_on_the_rank(world: World) -> None:
+    with pytest.raises(RankRaised, match=r"the value has 100,000,000 bytes, and at most 67,108,864 come back"):
+        world.run("{'big': [torch.zeros(25_000_000)]}")
+    assert world.run("rank") == [0, 1, 2]
+
+
+def test_a_process_that_a_rank_forks_is_no_rank(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    assert world.run("import os\nchild = os.fork() == 0\nprint(child)\n-1 if child else rank") == [0, 1, 2]
+    assert world.run("rank") == [0, 1, 2]
+    assert world.run("[os.wait() for _ in range(1)]; rank") == [0, 1, 2]
+
+
+def test_what_ranks_print_is_there_although_their_code_removed_the_file(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.run("import os\nos.remove(os.readlink('/proc/self/fd/1'))\nprint('still there')", ranks=[1])
+    assert capsys.readouterr().out == "[rank 1] still there\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_without_memory_the_system_ends_a_rank_before_its_owner(world: World) -> None:
+    assert [Path(f"/proc/{pid}/oom_score_adj").read_text() for pid in world.pids] == ["1000\n"] * 3
+
+
+def test_a_rank_is_idle_while_it_would_begin_at_once(world: World) -> None:
+    assert world.is_idle(0)
+    world.pause(0)
+    assert until(lambda: not world.is_idle(0), 10)
+    world.kill(0)
+    assert not world.is_idle(0)

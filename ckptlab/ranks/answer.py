@@ -1,5 +1,6 @@
 """What a rank answers: a value, or what it raised, as text. Made on the rank, read by the parent; pure."""
 
+import re
 import sysconfig
 import time
 import traceback
@@ -8,6 +9,7 @@ from pathlib import Path
 
 _INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 _NOT_THE_USERS = ("<frozen ", str(Path(__file__).parents[1]), *_INSTALLED)
+_WHERE_TORCH_WAS_BUILT = re.compile(r"\[/\S+\.(?:cc|cpp|h):\d+\] ")  # gloo begins its messages so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +32,13 @@ class Answer:
 
 def describe_error(error: BaseException) -> Raised:
     """Describe an exception for another process."""
-    first_line = str(error).partition("\n")[0]
+    first_line = _WHERE_TORCH_WAS_BUILT.sub("", str(error)).partition("\n")[0]
     described = traceback.TracebackException.from_exception(error)
     all_lines = "".join(described.format()).rstrip()
     _keep_own_lines(described)
     return Raised(
         what=f"{type(error).__name__}: {first_line}".removesuffix(": "),
-        own_lines="".join(described.format()).rstrip(),
+        own_lines=_WHERE_TORCH_WAS_BUILT.sub("", "".join(described.format())).rstrip(),
         all_lines=all_lines,
         at=time.monotonic(),
     )

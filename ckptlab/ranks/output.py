@@ -7,8 +7,9 @@ import io
 import os
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
-MOST_BYTES = 100_000  # printed of one rank and run; a notebook that holds more is no longer usable
+MOST_BYTES = 100_000  # shown of one rank and run; a notebook that holds more is no longer usable
 
 
 def file_of(rank: int, folder: Path) -> Path:
@@ -26,14 +27,13 @@ def redirect(path: Path) -> None:
     os.close(file)
 
 
-def read_from(path: Path, begin: int) -> tuple[str, int]:
-    """Read what was printed since `begin`, at most `MOST_BYTES`; return it and where it ends."""
-    with path.open("rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        file.seek(begin)
-        text = file.read(min(MOST_BYTES, end - begin)).decode(errors="replace")
-    left_out = end - begin - MOST_BYTES
-    return (f"{text}\n… {left_out:,} more bytes" if left_out > 0 else text), end
+def read_from(file: BinaryIO, begin: int) -> tuple[str, int]:
+    """Read what was printed since `begin`, at most its last `MOST_BYTES`; return it and where it ends."""
+    end = file.seek(0, os.SEEK_END)
+    left_out = max(0, end - begin - MOST_BYTES)
+    file.seek(begin + left_out)
+    text = file.read(end - begin - left_out).decode(errors="replace")
+    return (f"… {left_out:,} bytes before this are left out\n{text}" if left_out else text), end
 
 
 def label(rank: int, text: str) -> str:

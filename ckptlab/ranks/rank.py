@@ -1,5 +1,6 @@
 """One rank of a `World`: it meets the others, then carries out what the parent sends and answers, until it is killed."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -18,18 +19,23 @@ from ckptlab.ranks import output
 from ckptlab.ranks.answer import Answer, describe_error
 from ckptlab.ranks.join import LOOPBACK, take_device
 from ckptlab.ranks.task import carry_out
-from ckptlab.ranks.values import portable
+from ckptlab.ranks.values import MOST_BYTES, num_bytes, portable
 
 
 def main(rank: int, world_size: int, folder: Path, connection: Connection, timeout: float, device: str) -> None:
     """Be rank `rank`: the first answer tells that it has met the others, each later one what a task gave."""
     output.redirect(output.file_of(rank, folder))
+    _die_first()
     attempts = _Attempts()
     connection.send(attempts.answer(partial(_meet, rank, world_size, folder, timeout, device)))
     namespace = _fresh_main(rank, world_size)
+    me = os.getpid()
     while True:
         task = connection.recv_bytes()
-        connection.send(attempts.answer(partial(_carry_out, task, namespace)))
+        answer = attempts.answer(partial(_carry_out, task, namespace))
+        if os.getpid() != me:  # a process that the task has forked: it has done its part, and is no rank
+            os._exit(0)
+        connection.send(answer)
 
 
 class _Attempts:
@@ -42,17 +48,31 @@ class _Attempts:
     def answer(self, work: Callable[[], object]) -> Answer:
         try:
             self._interruptible = True
-            return Answer(value=portable(work()))
+            return _answer_with(portable(work()))
         except BaseException as error:  # SystemExit and KeyboardInterrupt too: they end the task, not the rank
             return Answer(raised=describe_error(error))
         finally:
             self._interruptible = False
-            sys.stdout.flush()
+            with contextlib.suppress(ValueError):  # the task has closed it
+                sys.stdout.flush()
 
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
         if self._interruptible:
             self._interruptible = False
             raise KeyboardInterrupt
+
+
+def _answer_with(value: object) -> Answer:
+    if (size := num_bytes(value)) <= MOST_BYTES:
+        return Answer(value=value)
+    most = f"at most {MOST_BYTES:,} come back from a rank; give a part of it, or its shape"
+    return Answer(raised=describe_error(ValueError(f"the value has {size:,} bytes, and {most}")))
+
+
+def _die_first() -> None:
+    """If memory runs out, let the system end a rank before the process that has the world (Linux)."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _meet(rank: int, world_size: int, folder: Path, timeout: float, device: str) -> None:

@@ -11,6 +11,8 @@ from ckptlab.ranks import forkserver, output
 from ckptlab.ranks.answer import Answer
 
 AFTER_A_DEATH_SECONDS = 1.0  # for the other ranks to tell what the death did to them
+WATCH_SECONDS = 0.25  # between looks at how much was printed
+MOST_PRINTED_BYTES = 20_000_000  # by one rank in one run; a rank that prints on and on would fill the disk
 
 
 class Seat:
@@ -19,9 +21,11 @@ class Seat:
     def __init__(self, rank: int, world_size: int, folder: Path, timeout: float, device: str) -> None:
         self.rank = rank
         self.busy = True  # with meeting the others
-        self._file = output.file_of(rank, folder)
-        self._file.touch()
+        file = output.file_of(rank, folder)
+        file.touch()
+        self._output = file.open("rb")  # kept open: what a rank prints is there even if its code removes the file
         self._printed = 0
+        self._is_flooding = False
         self.connection, theirs = Pipe()
         self.process = forkserver.start("ckptlab.ranks.rank:main", rank, world_size, folder, theirs, timeout, device)
         theirs.close()
@@ -36,6 +40,8 @@ class Seat:
     def death(self) -> str | None:
         """How the rank ended: "was killed by SIGKILL"; None while it lives."""
         exit_code = self.process.exitcode
+        if self._is_flooding:
+            return f"printed more than {MOST_PRINTED_BYTES // 1_000_000} MB in one run and was ended"
         return None if exit_code is None else forkserver.how_it_ended(exit_code)
 
     def send(self, task: bytes | memoryview) -> None:
@@ -72,8 +78,22 @@ class Seat:
 
     def new_output(self) -> str:
         """Return what the rank has printed since the last call, labelled."""
-        text, self._printed = output.read_from(self._file, self._printed)
+        text, self._printed = output.read_from(self._output, self._printed)
         return output.label(self.rank, text)
+
+    def stop_flood(self) -> None:
+        """End the rank if it has printed too much since the last `new_output`."""
+        if os.fstat(self._output.fileno()).st_size - self._printed > MOST_PRINTED_BYTES:
+            self.signal(signal.SIGKILL)
+            self._is_flooding = True
+
+    def close(self) -> None:
+        """End the rank and let go of it."""
+        self.process.kill()
+        self.process.join()
+        self.process.close()
+        self.connection.close()
+        self._output.close()
 
 
 def collect(seats: Sequence[Seat], seconds: float) -> dict[int, Answer]:
@@ -82,7 +102,8 @@ def collect(seats: Sequence[Seat], seconds: float) -> dict[int, Answer]:
     pending = list(seats)
     deadline = time.monotonic() + seconds
     while pending and (left := deadline - time.monotonic()) > 0:
-        connection.wait([end for seat in pending for end in (seat.connection, seat.process.sentinel)], left)
+        ends = [end for seat in pending for end in (seat.connection, seat.process.sentinel)]
+        connection.wait(ends, min(left, WATCH_SECONDS))
         for seat in tuple(pending):
             answer = seat.receive()
             if answer is not None:
@@ -91,4 +112,6 @@ def collect(seats: Sequence[Seat], seconds: float) -> dict[int, Answer]:
             elif seat.death is not None:
                 deadline = min(deadline, time.monotonic() + AFTER_A_DEATH_SECONDS)
                 pending.remove(seat)
+            else:
+                seat.stop_flood()
     return answers

@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
+MOST_BYTES = 64 << 20  # of one value; the notebook's process would have it from every rank
 _PLAIN = (type(None), bool, int, float, str)
 _BITS = {1: torch.uint8, 2: torch.int16}
 
@@ -27,6 +28,17 @@ def portable(value: object) -> object:
         items = [portable(item) for item in value]
         return items if isinstance(value, list) else tuple(items)
     return repr(value)
+
+
+def num_bytes(value: object) -> int:
+    """Tell about how many bytes a portable value has."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.nbytes
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(num_bytes, value.values()))
+    return sum(map(num_bytes, value)) if isinstance(value, list | tuple) else 8
 
 
 def _key(key: object) -> object:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ckptlab.errors import WorldError
+from ckptlab.errors import UsageError, WorldError
 from ckptlab.ranks import verdict
 from ckptlab.ranks.answer import Answer
 from ckptlab.ranks.seat import Seat, collect
@@ -85,6 +85,11 @@ class World:
         """Stop a rank where it is, as if its machine hung; `kill(rank, signal.SIGCONT)` lets it go on."""
         self.kill(rank, signal.SIGSTOP)
 
+    def is_idle(self, rank: int) -> bool:
+        """Whether the rank would begin with a run at once: it lives, is not stopped, and has answered its last run."""
+        seat = self._seats[rank] if self._seats else None
+        return seat is not None and not seat.busy and seat.death is None and not seat.is_stopped()
+
     def restart(self) -> None:
         """End all ranks and start them afresh."""
         self.close()
@@ -124,7 +129,7 @@ class World:
         if not self._seats:
             raise WorldError("this world is closed; world.restart() starts it again")
         if not 0 <= rank < self.num_ranks:
-            raise ValueError(f"rank {rank} is not in this world of {self.num_ranks}")
+            raise UsageError(f"rank {rank} is not in this world of {self.num_ranks}")
         return self._seats[rank]
 
     def _choose(self, ranks: Iterable[int] | None) -> list[Seat]:
@@ -165,7 +170,5 @@ def _end(seats: Sequence[Seat], folder: Path) -> None:
     for seat in seats:
         seat.process.kill()
     for seat in seats:
-        seat.process.join()
-        seat.process.close()
-        seat.connection.close()
+        seat.close()
     shutil.rmtree(folder, ignore_errors=True)
