@@ -1,14 +1,18 @@
-# make demo | make test | make check | make lock          each sets up .venv on first use
+# make lab | make demo | make test | make check | make labs | make lock          each sets up .venv on first use
 PYTHON ?= python3
 BIN := .venv/bin
-.PHONY: demo test check lock
+.PHONY: lab demo test check labs lock
 
+lab: .venv/ready        # the course: copies of the notebooks in my-labs/, then JupyterLab on the first
+	@$(BIN)/python -m ckptlab.course.start
 demo: .venv/ready       # a run is broken and brought back, bit for bit
 	@$(BIN)/ckptlab demo
 test: .venv/ready       # everything that needs nothing from outside .venv
 	@$(BIN)/pytest
 check: .venv/ready      # style, types, and how long each room is
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/python -m tests.lines
+labs: .venv/ready       # for authors: run every lab from a clean kernel and write its outputs back
+	@$(BIN)/python -m tests.labs.execute
 lock: .venv/ready       # one lock for all platforms; torch is held in pyproject.toml
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --universal --no-emit-index-url --no-annotate \
 	  --custom-compile-command "make lock" --upgrade --quiet -o constraints.txt
@@ -16,7 +20,7 @@ lock: .venv/ready       # one lock for all platforms; torch is held in pyproject
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c "import sys, ensurepip; sys.exit(0 if sys.version_info >= (3, 11) else 'Python 3.11 or newer is needed')" \
 	  || { echo "Install Python 3.11 or newer with venv (Debian, Ubuntu: apt install python3-venv)."; exit 1; }
-	@echo "Setting up .venv: downloads PyTorch (on Linux without a CPU wheel at hand about 3 GB), once."
+	@echo "Setting up .venv: downloads PyTorch and JupyterLab (on Linux without a CPU wheel at hand about 3 GB), once."
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
 	@touch $@

@@ -46,7 +46,7 @@ def examine(directory: Path) -> Iterator[Finding]:
         yield _shared_memory()
     yield _fsync(directory)
     yield _loopback()
-    yield _tool("make", "it starts the demo: make demo")
+    yield _tool("make", "it starts the course: make lab")
     yield _tool("git", "you need it only to fetch a newer version")
     yield _cuda()
 

@@ -165,7 +165,7 @@ def test_doctor_looks_at_the_machine_and_is_1_only_where_something_needed_is_mis
     monkeypatch.setenv("PATH", str(tmp_path))
     run(["doctor"])
     rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert "make note not found install make: it starts the demo: make demo" in rows
+    assert "make note not found install make: it starts the course: make lab" in rows
 
 
 @pytest.mark.parametrize("command", ["--help", "ls", "show", "verify", "doctor"])

@@ -7,7 +7,7 @@ from pathlib import Path
 from ckptlab.errors import FormatError
 from ckptlab.format.boxes import byte_runs, whole
 from ckptlab.format.dtypes import ITEM_BYTES
-from ckptlab.format.header import HeaderEntry, header_bytes, parse_header
+from ckptlab.format.header import header_bytes, parse_header
 from ckptlab.format.manifest import Manifest
 from ckptlab.format.records import Piece, TensorRecord
 from ckptlab.storage import posix
@@ -38,7 +38,7 @@ def tensor_windows(step_path: Path, record: TensorRecord) -> Iterator[memoryview
 def rank_tensors(step_path: Path, file: str) -> dict[str, TensorRecord]:
     """Read which tensors a safetensors file of one rank holds; the manifest does not list them."""
     try:
-        entries = _read_header(step_path / file)
+        entries = parse_header(*read_head(step_path / file))
     except FormatError as error:
         raise FormatError(f"{file}: {error}") from error
     return {
@@ -56,14 +56,15 @@ def tensors_by_file(manifest: Manifest) -> dict[str, list[tuple[int, int, str]]]
     return pieces
 
 
-def _read_header(path: Path) -> dict[str, HeaderEntry]:
+def read_head(path: Path) -> tuple[bytes, int]:
+    """Read the head of a safetensors file, for `parse_header`: its length, JSON and padding; and tell the file's bytes."""
     num_bytes = posix.size_of(path) or 0
     with posix.open_to_read(path) as fd:
         first = bytearray(8)
         posix.read_into(fd, 0, memoryview(first))
         head = bytearray(min(header_bytes(bytes(first)), num_bytes))
         posix.read_into(fd, 0, memoryview(head))
-    return parse_header(bytes(head), num_bytes)
+    return bytes(head), num_bytes
 
 
 def _runs_in_order(record: TensorRecord) -> Iterator[tuple[str, int, int]]:

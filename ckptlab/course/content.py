@@ -1,0 +1,41 @@
+"""Where the course's notebooks and exercises stand, and by which ids they are called. Opens none of them.
+
+A notebook is `labs/02_shards.ipynb`, an exercise of it `labs/exercises/ex02_1_rows_of_a_rank.py`, called 2.1.
+"""
+
+import re
+from pathlib import Path
+
+import ckptlab
+from ckptlab.errors import UsageError
+
+LABS = Path(ckptlab.__file__).parents[1] / "labs"
+EXERCISES = LABS / "exercises"
+
+
+def labs() -> list[Path]:
+    """Return the numbered notebooks, in order."""
+    return sorted(LABS.glob("[0-9][0-9]_*.ipynb"))
+
+
+def exercises(lab: str | None = None) -> dict[str, Path]:
+    """Return the exercises' files by id ("2.1"), in order; of one lab ("02") or of all."""
+    found = {}
+    for path in EXERCISES.glob("ex*.py"):
+        if match := re.fullmatch(r"ex(\d\d)_(\d+)_\w+", path.stem):
+            found[int(match[1]), int(match[2])] = path
+    return {f"{of}.{number}": found[of, number] for of, number in sorted(found) if lab is None or f"{of:02}" == lab}
+
+
+def exercise_file(id_: str) -> Path:
+    """Return an exercise's file; raise `UsageError` when there is none."""
+    there = exercises()
+    if id_ not in there:
+        raise UsageError(f"there is no exercise {id_}; there are {', '.join(there)}")
+    return there[id_]
+
+
+def lab_of(id_: object) -> str:
+    """`lab_of("2.1")` and `lab_of("2.p1")` are "02"; what is no such id belongs to lab ""."""
+    match = re.fullmatch(r"(\d{1,2})\.[\w-]+", id_) if isinstance(id_, str) else None
+    return f"{int(match[1]):02}" if match else ""

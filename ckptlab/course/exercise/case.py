@@ -1,0 +1,86 @@
+"""`Case`: one thing that a check asks of an answer, and what the answer gave. On a rank; pure."""
+
+import reprlib
+from dataclasses import dataclass, field
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = _SHORT.maxset = 24
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
+_MOST_ITEMS = 10_000  # of a list that is gone through; what a longer one holds is not made plain
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """What the learner's function raised instead of giving a value; equal when type and message are."""
+
+    what: str  # "IndexError: list index out of range"
+    own_lines: str = field(default="", compare=False)  # the traceback with the learner's lines only
+    untried: bool = field(default=False, compare=False)  # the stub's own NotImplementedError
+    no_answer: bool = field(default=False, compare=False)  # a collective that waited in vain, or lost a rank
+
+
+class Case:
+    """Ask whether what an answer gave is what it should give.
+
+    Args:
+        found: what the answer gave. Tensors and arrays count as the lists of their numbers.
+        expected: what it should give, from torch or the file system, never from the solution.
+        where: the case in words: "7 rows over 2 ranks".
+        cost: what the answer needed (files opened, bytes read), where that is judged too.
+        budget: how much it may need; more is "right, but".
+    """
+
+    __slots__ = ("budget", "cost", "expected", "found", "where")
+
+    def __init__(
+        self, found: object, expected: object, *, where: str, cost: float | None = None, budget: float | None = None
+    ) -> None:
+        self.found = plain(found)  # now: the answer may change later what it gave
+        self.expected = plain(expected)
+        self.where = where
+        self.cost = cost
+        self.budget = budget
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the answer gave what was expected, whatever it cost."""
+        return are_equal(self.found, self.expected)
+
+    @property
+    def is_within_budget(self) -> bool:
+        """Whether the answer needed no more than it may."""
+        return self.cost is None or self.budget is None or self.cost <= self.budget
+
+
+def plain(value: object) -> object:
+    """Copy a value so that it can be compared and kept: tensors and arrays become lists of numbers."""
+    if isinstance(value, Raised):
+        return value
+    to_local = getattr(value, "to_local", None)  # a DTensor: this rank's part
+    to_list = getattr(to_local() if callable(to_local) else value, "tolist", None)
+    if callable(to_list):
+        return to_list()
+    if type(value) in (dict, list, tuple) and len(value) > _MOST_ITEMS:  # type: ignore[arg-type]  # not narrowed by `in`
+        return value
+    if type(value) is dict:
+        return {key: plain(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        items = [plain(item) for item in value]  # type: ignore[attr-defined]  # mypy does not narrow by `type(…) in`
+        return items if type(value) is list else tuple(items)
+    return value
+
+
+def are_equal(one: object, other: object) -> bool:
+    """Compare; a comparison that raises or gives no truth is no equality."""
+    try:
+        return bool(one == other)
+    except Exception:
+        return False
+
+
+def show(value: object) -> str:
+    """Return a value's `repr`, of bounded length."""
+    try:
+        return _SHORT.repr(value)
+    except Exception as error:
+        return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"

@@ -1,0 +1,10 @@
+"""The course's figures: each a pure function that gives a `Picture`, a plotly figure and the same in words."""
+
+from ckptlab.course.figures.anatomy import anatomy
+from ckptlab.course.figures.memory import memory
+from ckptlab.course.figures.picture import Picture
+from ckptlab.course.figures.placements import boxes_by_rank
+from ckptlab.course.figures.shards import shards
+from ckptlab.course.figures.step_map import step_map
+
+__all__ = ["Picture", "anatomy", "boxes_by_rank", "memory", "shards", "step_map"]

@@ -1,0 +1,58 @@
+"""JupyterLab, started by the course's own start on copies of the labs, and Chromium in front of it."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from checkouts import check_out, opened
+
+from ckptlab.course.content import LABS
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"]
+FLAGS += ["--disable-background-networking", "--disable-component-update"]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Where Chromium is. That it or playwright is missing is a failure where CKPTLAB_REQUIRE asks for browser tests."""
+    refuse = pytest.fail if "browser" in os.environ.get("CKPTLAB_REQUIRE", "").split(",") else pytest.skip
+    try:
+        import playwright.sync_api  # noqa: F401
+    except ImportError:
+        refuse("playwright is not installed: pip install 'ckptlab[libraries]'")
+    found = shutil.which("chromium")
+    if found is None:
+        refuse("chromium is not on the path")
+    return str(found)
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory) -> Iterator[tuple[Path, str]]:
+    """A folder with a learner's copy of the course, and the address that the start has printed."""
+    folder = tmp_path_factory.mktemp("course")
+    shutil.copytree(LABS, folder / "labs")
+    with opened(folder, check_out(folder)) as (address, _):
+        yield folder, address
+
+
+@pytest.fixture(scope="module")
+def page(chromium: str, tmp_path_factory) -> Iterator[object]:
+    """A page of a new browser; an error in the page's own scripts fails the test that is running."""
+    from playwright.sync_api import sync_playwright
+
+    profile = tmp_path_factory.mktemp("profile")
+    with sync_playwright() as playwright:
+        window = playwright.chromium.launch_persistent_context(
+            profile, executable_path=chromium, args=FLAGS, viewport={"width": 1280, "height": 900}
+        )
+        yield window.pages[0]
+        window.close()
+
+
+@pytest.fixture(scope="session")
+def photograph(tmp_path_factory) -> Callable[[object, str], None]:
+    """Keep a picture of the page under a name, for a person to look at."""
+    folder = tmp_path_factory.mktemp("screenshots")
+    return lambda page, name: page.screenshot(path=folder / f"{name}.png")
