@@ -147,6 +147,7 @@ HOSTILE: dict[str, tuple[Damage, str, int]] = {  # what a load says, and the exi
     "a file that clears the screen": (right("model/\x1b[2J", b"x"), r"file name 'model/\\x1b\[2J'", 1),
     "a rank's file less": (right(OWN, None, saved_by={}), f"the step has no {OWN}", 0),
     "a deep state": (right("state.json", DEEP), "state: not strict JSON", 0),
+    "no state": (right("state.json", None), "files: expected 'state.json' among them", 1),
     "an empty state": (right("state.json", b""), "state: not strict JSON", 0),
     "an empty file of a rank": (right(OWN, b""), "header: begins with ''|the file ends at byte 0", 0),
     "a state in a list": (right("state.json", b"[]"), "state.json holds a list", 0),

@@ -13,7 +13,7 @@ from torch.distributed.tensor import distribute_tensor
 from torch.distributed.tensor.placement_types import Shard
 
 from ckptlab.checkpoint import Contents, load, save
-from ckptlab.errors import LoadError
+from ckptlab.errors import LoadError, UsageError
 from ckptlab.ranks import World
 from ckptlab.resume import TrainState, load_weights
 
@@ -35,7 +35,9 @@ def saved(run: Path, model: nn.Module) -> Path:
     for param in model.parameters():
         param.grad = torch.ones_like(param)
     optimizer.step()
-    return save(run, 1, TrainState(model=model, optimizer=optimizer).contents())
+    state = TrainState(model=model, optimizer=optimizer)
+    state.step = 1
+    return save(run, 1, state.contents())
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -161,3 +163,12 @@ def test_every_rank_is_told_what_any_rank_misses_and_what_no_rank_wants(tmp_path
     with World(2) as world:
         told = world.run(load_stage, step)
     assert told == [({"model": ["only0", "only1"]}, {"model": ["0.bias", "1.bias"]})] * 2
+
+
+def test_a_run_does_not_go_on_from_the_weights_alone(tmp_path: Path) -> None:
+    model = nn.Linear(2, 2)
+    step = saved(tmp_path, model)
+    state = TrainState(model=model, optimizer=torch.optim.AdamW(model.parameters()))
+    loaded = load(step, state.wanted, model_only=True)
+    with pytest.raises(UsageError, match="of step 1 the model alone was loaded"):
+        state.accept(loaded)

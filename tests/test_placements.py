@@ -9,12 +9,14 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from ckptlab.checkpoint import Contents, load, save
 from ckptlab.errors import RankRaised
 from ckptlab.ranks import World
-from ckptlab.resume import Checkpointer, TrainState
+from ckptlab.resume import Checkpointer, TrainState, load_weights
 
 
 def stage(rank: int) -> dict[str, torch.Tensor]:
@@ -105,6 +107,37 @@ def test_stages_of_a_pipeline_are_one_train_state_and_go_on_exactly_and_in_one_p
             world.run(resume_all_stages, tmp_path / "once", True)
 
 
+def sharded_unevenly() -> nn.Module:
+    """FSDP2 over tensor parallel where neither divides the 7 rows."""
+    torch.manual_seed(0)
+    mesh = init_device_mesh("cpu", (3, 2), mesh_dim_names=("fsdp", "tp"))
+    model = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 5))
+    parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "1": RowwiseParallel()})
+    return fully_shard(model, mesh=mesh["fsdp"])
+
+
+def save_unevenly(run: Path) -> bool:
+    """Save such a model, load it into another one, and say whether torch gathers the same from both."""
+    model, other = sharded_unevenly(), sharded_unevenly()
+    step = save(run, 1, Contents(model=dict(model.named_parameters())))
+    with torch.no_grad():
+        for param in other.parameters():
+            param.zero_()
+    load_weights(step, other)
+    pairs = zip(model.parameters(), other.parameters(), strict=True)
+    same = [torch.equal(one.full_tensor(), two.full_tensor()) for one, two in pairs]  # every rank gathers every tensor
+    return all(same)
+
+
+def test_fsdp_over_tensor_parallel_deals_rows_out_as_torch_does_where_nothing_divides(tmp_path: Path) -> None:
+    with World(6) as world:
+        assert world.run(save_unevenly, tmp_path) == [True] * 6
+    torch.manual_seed(0)
+    expected = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 5)).state_dict()
+    found = load_file(tmp_path / "step-00000001/model/model-00001-of-00001.safetensors")
+    assert {name: tensor.tolist() for name, tensor in found.items()} == {n: t.tolist() for n, t in expected.items()}
+
+
 class Normed(nn.Module):
     """BatchNorm, whose running statistics are each rank's own, and a part that only rank 0 uses."""
 
@@ -181,6 +214,10 @@ def save_odd(run: Path, what: str) -> None:
         "descending": lambda: distribute_tensor(torch.ones(4), DeviceMesh("cpu", [1, 0]), [Shard(0)]),
         "expanded": lambda: torch.ones(1).expand(3),
         "subclass": lambda: torch.ones(2).as_subclass(Odd),
+        "meta": lambda: torch.ones(2, device="meta"),
+        "conjugate": lambda: torch.ones(2, dtype=torch.complex64).conj(),
+        "overlapping": lambda: torch.ones(4).as_strided((3, 2), (1, 1)),
+        "cut": lambda: DTensor.from_local(torch.ones(3 + 2 * dist.get_rank()), mesh, [Shard(0)], shape=(8,), stride=(1,)),
         "sparse": lambda: torch.eye(3).to_sparse(),
         "complex128": lambda: torch.ones(2, dtype=torch.complex128),
         "extra": lambda: TrainState(model=WithExtraState(), optimizer=torch.optim.SGD([torch.ones(1)])).contents(),
@@ -195,6 +232,10 @@ def save_odd(run: Path, what: str) -> None:
         ("descending", "'layer.odd' is on a mesh whose ranks do not ascend, [1, 0]"),
         ("expanded", "'layer.odd' is expanded"),
         ("subclass", "'layer.odd' is a Odd"),
+        ("meta", "'layer.odd' is on the meta device"),
+        ("conjugate", "'layer.odd' is a lazy conjugate"),
+        ("overlapping", "'layer.odd' is expanded"),
+        ("cut", "'layer.odd' is placed as (Shard(dim=0),), by which no rank of this mesh holds [3] here of [8]"),
         ("sparse", "'layer.odd' is torch.float32, torch.sparse_coo"),
         ("complex128", "'layer.odd' is torch.complex128"),
         ("extra", "'_extra_state' in the model's state dict is no parameter or buffer"),

@@ -40,6 +40,11 @@ def test_what_compares_equal_as_a_number_but_not_as_bits_differs(tmp_path: Path)
     assert differences(tmp_path, first, second) == {"model w": "first at [1]: 0.0 and -0.0"}
 
 
+def test_two_nans_of_other_bits_differ(tmp_path: Path) -> None:
+    first, second = ({"model": {"w": np.array([bits], "u4").view("f4")}, "optim": {}} for bits in (0x7FC00000, 0x7FC00001))
+    assert differences(tmp_path, first, second) == {"model w": "first at [0]: nan (bytes 0000c07f) and nan (bytes 0100c07f)"}
+
+
 @pytest.mark.parametrize("index", [(0, 0), (2, 600_001), (2, 699_999)])
 def test_the_first_change_is_found_in_any_window_of_a_large_tensor(tmp_path: Path, index: tuple[int, int]) -> None:
     large = {"w": np.zeros((3, 700_000), "i8")}  # rows do not end where windows of 1 MiB do

@@ -14,9 +14,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ckptlab.checkpoint import Contents, load, save
 from ckptlab.checkpoint.tensor_bytes import DTYPES
-from ckptlab.errors import SaveError
+from ckptlab.errors import SaveError, UsageError
 from ckptlab.ranks import World
 from ckptlab.resume import TrainState
+from ckptlab.resume.model import tensors_of
 
 MODEL_FILE = "model/model-00001-of-00001.safetensors"
 
@@ -102,3 +103,12 @@ def test_names_are_canonical_under_every_wrapper() -> None:
     with World(2) as world:
         for wrapper in wrappers:
             assert world.run(names_under, wrapper) == [plain, plain], wrapper
+
+
+def test_two_names_that_are_one_without_prefixes_are_refused() -> None:
+    inner, outer = nn.Module(), nn.Module()
+    inner.register_buffer("scale", torch.ones(1))
+    outer.register_buffer("scale", torch.zeros(1))
+    outer._orig_mod = inner
+    with pytest.raises(UsageError, match=r"'_orig_mod.scale' and another of the model's tensors are called 'scale'"):
+        tensors_of(outer)

@@ -10,7 +10,7 @@ A failure before `fill`, on any rank, leaves everything on every rank as it was.
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,7 @@ def load(
             loading = _Loading(Path(step), wanted, ranks)
             ranks.agree(attempt(loading.open), _refuse_different_steps)
             planned = attempt(lambda: loading.plan(names.SECTIONS[:1] if model_only else names.SECTIONS, rename or {}, cast))
-            left = ranks.agree(planned, lambda everybody: _left_over(everybody, strict))
+            left = ranks.agree(planned, lambda everybody: _left_over(everybody, rename or {}, strict))
             if verify_first:
                 ranks.agree(attempt(loading.verify))
             changing = True
@@ -127,7 +127,8 @@ class _Loading:
 
     def plan(self, sections: Sequence[str], rename: Mapping[str, str], cast: bool) -> dict[str, dict[str, list[str]]]:
         """Find the pieces of everything that is wanted; return by section which names are left over, and in what way."""
-        contents = self._contents = self._wanted(self._manifest, self._state)
+        wanted = self._wanted(self._manifest, self._state)
+        contents = self._contents = wanted if len(sections) > 1 else replace(wanted, optim={})
         tensors = describe_all(contents, self._group.rank, self._group.world_size)
         own = self._plan_own(contents) if contents.rank_tensors else {}
         left = {}
@@ -172,7 +173,7 @@ class _Loading:
         buffers = {name.removeprefix(names.BUFFER): held.pop(name) for name in list(held) if name.startswith(names.BUFFER)}
         wanted = {name: describe(name, tensor, 0, 1) for name, tensor in contents.rank_tensors.items()}
         matched = match("ranks", wanted, held, {}, {}, cast=False)
-        refuse_names("ranks", matched.missing, matched.unexpected)
+        refuse_names("ranks", matched.missing, matched.unexpected, {})
         self._reads += matched.reads
         self._rank_state = self._read_state(files[1])
         return buffers
@@ -202,13 +203,15 @@ def _refuse_different_steps(digests: list[str]) -> None:
             raise LoadError(f"rank {rank} reads another manifest than rank 0: all ranks must share the storage")
 
 
-def _left_over(everybody: list[dict[str, dict[str, list[str]]]], strict: bool) -> dict[str, dict[str, list[str]]]:
+def _left_over(
+    everybody: list[dict[str, dict[str, list[str]]]], rename: Mapping[str, str], strict: bool
+) -> dict[str, dict[str, list[str]]]:
     """Return by section the names that some rank misses and those that no rank wants; refuse them if `strict`."""
     missing = {section: sorted(set().union(*(told[section]["missing"] for told in everybody))) for section in everybody[0]}
     unexpected = {section: _common([told[section]["unexpected"] for told in everybody]) for section in everybody[0]}
     refuse_renames(_common([left["unknown"] for told in everybody for left in told.values()]))
     for section in everybody[0] if strict else ():
-        refuse_names(section, missing[section], unexpected[section])
+        refuse_names(section, missing[section], unexpected[section], rename)
     return {"missing": missing, "unexpected": unexpected}
 
 

@@ -64,9 +64,9 @@ def match(
     )
 
 
-def refuse_names(section: str, missing: Sequence[str], unexpected: Sequence[str]) -> None:
+def refuse_names(section: str, missing: Sequence[str], unexpected: Sequence[str], rename: Mapping[str, str]) -> None:
     """Raise a `LoadError` that says the first few of the names, if there are any."""
-    wrong = [f"{name!r} is not in the step" for name in missing]
+    wrong = [f"{name!r}{f', there {rename[name]!r},' if name in rename else ''} is not in the step" for name in missing]
     _refuse_load(section, wrong + [f"{name!r} is in the step and not wanted" for name in unexpected])
 
 

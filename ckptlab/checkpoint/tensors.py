@@ -4,6 +4,7 @@
 """
 
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -66,38 +67,59 @@ def describe(name: str, tensor: Tensor, rank: int, world_size: int) -> LocalTens
             sparse or quantised layout, a dtype that safetensors does not have.
     """
     if type(tensor) not in (Tensor, Parameter, Buffer, DTensor):
-        raise UsageError(f"rank {rank}: {name!r} is a {type(tensor).__name__}: what it needs to come back is not known here")
+        raise UsageError(f"{name!r} is a {type(tensor).__name__}: what it needs to come back is not known here")
     if tensor.dtype not in DTYPE_NAMES or tensor.layout is not torch.strided:
-        raise UsageError(f"rank {rank}: {name!r} is {tensor.dtype}, {tensor.layout}: the format has no such tensors")
-    if any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
-        raise UsageError(f"rank {rank}: {name!r} is expanded: elements share memory and could not be loaded; use .contiguous()")
+        raise UsageError(f"{name!r} is {tensor.dtype}, {tensor.layout}: the format has no such tensors")
+    if tensor.is_meta:
+        raise UsageError(f"{name!r} is on the meta device, which has no memory; call model.to_empty(device=...) first")
+    if tensor.is_conj() or tensor.is_neg():
+        raise UsageError(f"{name!r} is a lazy conjugate or negative view; use .resolve_conj().resolve_neg()")
+    if _shares_elements(tensor):
+        raise UsageError(f"{name!r} is expanded: elements share memory and could not be loaded; use .contiguous()")
     spec = TensorSpec(DTYPE_NAMES[tensor.dtype], tuple(tensor.shape))
     if not isinstance(tensor, DTensor):
         everything = Part(whole(spec.shape), (0,) * tensor.ndim)
         return LocalTensor(spec, (everything,), tuple(range(world_size)), tensor.detach())
     for placement in tensor.placements:
         if type(placement).__name__ not in PLACEMENTS:
-            raise UsageError(f"rank {rank}: {name!r} is placed as {placement}: only {', '.join(PLACEMENTS)} can be saved")
+            raise UsageError(f"{name!r} is placed as {placement}: only {', '.join(PLACEMENTS)} can be saved")
     if not _is_ascending(tensor.device_mesh):
         raise UsageError(
-            f"rank {rank}: {name!r} is on a mesh whose ranks do not ascend, {tensor.device_mesh.mesh.tolist()}: "
+            f"{name!r} is on a mesh whose ranks do not ascend, {tensor.device_mesh.mesh.tolist()}: "
             f"torch deals shards out by rank there, and not by place; make the mesh in the order of the ranks"
         )
     with torch.no_grad():
-        return LocalTensor(spec, _parts(tensor), _replicas(tensor, world_size), tensor.to_local().detach())
+        local, parts = tensor.to_local().detach(), _parts(tensor)
+    if not _make_up(parts, local):
+        raise UsageError(
+            f"{name!r} is placed as {tensor.placements}, by which no rank of this mesh holds {list(local.shape)} here of "
+            f"{list(tensor.shape)}; cut it as torch.chunk does (distribute_tensor)"
+        )
+    return LocalTensor(spec, parts, _replicas(tensor, world_size), local)
+
+
+def _make_up(parts: tuple[Part, ...], local: Tensor) -> bool:
+    """Whether the parts are in the local part, and all of it."""
+    inside = all(at + size <= end for part in parts for at, size, end in zip(part.at, part.box.shape, local.shape, strict=True))
+    return inside and sum(part.box.num_elements for part in parts) == local.numel()
+
+
+def _shares_elements(tensor: Tensor) -> bool:
+    """Whether two elements may stand at one place: in the order of their strides, a dim steps over less than the one below."""
+    reach = 0
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride <= reach:
+                return True
+            reach += stride * (size - 1)
+    return False
 
 
 def _parts(tensor: DTensor) -> tuple[Part, ...]:
-    """Return the boxes of this rank's local part, dealt out mesh axis by mesh axis as DTensor does it."""
-    coordinate = tensor.device_mesh.get_coordinate()
-    if coordinate is None:
-        return ()  # this rank is not on the mesh
-    spans = [[(0, size)] for size in tensor.shape]  # dim by dim: which places of the tensor, in local order
-    for axis, placement in enumerate(tensor.placements):
-        if not placement.is_replicate():
-            dim: int = placement.dim % tensor.ndim  # type: ignore[attr-defined]  # Shard and _StridedShard have it
-            split = getattr(placement, "split_factor", 1)
-            spans[dim] = _deal(spans[dim], split, tensor.device_mesh.size(axis), coordinate[axis])
+    """Return the boxes of this rank's local part; none where the rank is not on the mesh."""
+    if tensor.device_mesh.get_coordinate() is None:
+        return ()
+    spans = [_spans(tensor, dim) for dim in range(tensor.ndim)]
     by_dim = [_with_local_begins(dim_spans) for dim_spans in spans]
     return tuple(
         Part(Box(tuple(s[0] for s in chosen), tuple(s[1] for s in chosen)), tuple(s[2] for s in chosen))
@@ -105,11 +127,26 @@ def _parts(tensor: DTensor) -> tuple[Part, ...]:
     )
 
 
-def _deal(spans: list[tuple[int, int]], split: int, num_ranks: int, index: int) -> list[tuple[int, int]]:
-    """Return what rank `index` gets of the spans: each of `split` equal lengths is cut by `torch.chunk` on its own.
+def _spans(tensor: DTensor, dim: int) -> list[tuple[int, int]]:
+    """Return which places of a dim this rank holds, as (begin, size) in local order.
 
-    `Shard` has `split` 1. `_StridedShard`, which FSDP2 puts over a tensor-parallel axis that comes later, has its size.
+    Mesh axes deal a dim out one after the other. Those with `_StridedShard` come last: FSDP2 puts them before the axis of
+    tensor parallel, which has cut the dim already. Their split factor is how many pieces those later axes have made.
     """
+    coordinate, mesh = tensor.device_mesh.get_coordinate(), tensor.device_mesh
+    assert coordinate is not None, "the caller has asked"
+    shards = {a: p for a, p in enumerate(tensor.placements) if not p.is_replicate() and p.dim % tensor.ndim == dim}  # type: ignore[attr-defined]
+    plain = [axis for axis, placement in shards.items() if not hasattr(placement, "split_factor")]
+    spans = [(0, tensor.shape[dim])]
+    for axis in (*plain, *sorted(shards.keys() - set(plain), reverse=True)):
+        made = math.prod(mesh.size(later) for later in shards if later > axis)
+        split = getattr(shards[axis], "split_factor", 1)
+        spans = _deal(spans, 1 if split == made else split, mesh.size(axis), coordinate[axis])
+    return spans
+
+
+def _deal(spans: list[tuple[int, int]], split: int, num_ranks: int, index: int) -> list[tuple[int, int]]:
+    """Return what rank `index` gets of the spans: each of `split` equal lengths is cut by `torch.chunk` on its own."""
     length = sum(size for _, size in spans)
     dealt = []
     for begin, end in _chunks(0, length, split):

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
-from operator import add, mul, sub
+from operator import add, sub
+from typing import NamedTuple
 
 from ckptlab.errors import FormatError
 from ckptlab.format.strips import Strip
@@ -62,16 +63,43 @@ def copy_strips(source: Box, target: Box, item_bytes: int, within: Box | None = 
     shared = source.intersect(target)
     if shared is not None and within is not None:
         shared = shared.intersect(within)
-    if shared is None:
-        return iter(())
-    loops = max(len(shared.shape) - 1, 0)  # the leading dims to loop over: a run takes in all dims after them
-    while loops and shared.shape[loops] == source.shape[loops] == target.shape[loops]:
-        loops -= 1
-    length = math.prod(shared.shape[loops:]) * item_bytes
-    outer = max(loops - 1, 0)  # the innermost loop is the strip
-    begins = (_begins(box, shared, outer, item_bytes) for box in (source, target))
-    repeats = (shared.shape[outer], *(math.prod(box.shape[loops:]) * item_bytes for box in (source, target))) if loops else ()
-    return (Strip(one, other, length, *repeats) for one, other in zip(*begins, strict=False))
+    return iter(()) if shared is None else _strips(_merged(source, target, shared), item_bytes)
+
+
+class _Dim(NamedTuple):
+    """A dim of what is copied: how much of it, from which place in each box on, and how long it is there."""
+
+    size: int
+    source_at: int
+    target_at: int
+    source_size: int
+    target_size: int
+
+
+def _merged(source: Box, target: Box, shared: Box) -> list[_Dim]:
+    """Describe the dims of what is shared; one that is copied whole is one with the dim before it, for its bytes follow."""
+    dims = [_Dim(1, 0, 0, 1, 1)]
+    each = zip(shared.offset, shared.shape, source.offset, source.shape, target.offset, target.shape, strict=True)
+    for at, size, source_at, source_size, target_at, target_size in each:
+        if size == source_size == target_size:
+            dims[-1] = _Dim(*(number * size for number in dims[-1]))
+        else:
+            dims.append(_Dim(size, at - source_at, at - target_at, source_size, target_size))
+    return dims[1:] if dims[0].size == 1 < len(dims) else dims
+
+
+def _strips(dims: Sequence[_Dim], item_bytes: int) -> Iterator[Strip]:
+    """The last dim makes up a run, the one before it a strip, and the others are looped over, lazily: they may be long."""
+    inner = [(item_bytes, item_bytes)]
+    for dim in reversed(dims):
+        inner.insert(0, (inner[0][0] * dim.source_size, inner[0][1] * dim.target_size))
+    strides = inner[1:]  # bytes from one place of the dim to the next, in source and target
+    begins: Iterable[int] = (sum(dim.source_at * stride for dim, (stride, _) in zip(dims, strides, strict=True)),)
+    locals_: Iterable[int] = (sum(dim.target_at * stride for dim, (_, stride) in zip(dims, strides, strict=True)),)
+    for dim, (stride, local_stride) in zip(dims[:-2], strides[:-2], strict=True):
+        begins, locals_ = _spread(begins, dim.size, stride), _spread(locals_, dim.size, local_stride)
+    repeats = (dims[-2].size, *strides[-2]) if len(dims) > 1 else ()
+    return (Strip(b, at, dims[-1].size * item_bytes, *repeats) for b, at in zip(begins, locals_, strict=False))
 
 
 def byte_runs(shape: Sequence[int], box: Box, item_bytes: int) -> Iterator[tuple[int, int]]:
@@ -123,16 +151,6 @@ def _corners(boxes: Sequence[Box], dims: Sequence[int]) -> Counter[tuple[int, ..
         for corner, sign in zip(product(*sides), signs, strict=True):
             total[corner] += sign
     return total
-
-
-def _begins(box: Box, shared: Box, loops: int, item_bytes: int) -> Iterable[int]:
-    """Give where each run begins in the box's own bytes; lazily, for a column box may have millions of rows."""
-    strides = [math.prod(box.shape[dim + 1 :]) * item_bytes for dim in range(len(box.shape))]
-    ahead = map(sub, shared.offset, box.offset)
-    begins: Iterable[int] = (sum(map(mul, ahead, strides)),)
-    for size, stride in zip(shared.shape[:loops], strides, strict=False):
-        begins = _spread(begins, size, stride)
-    return begins
 
 
 def _spread(begins: Iterable[int], size: int, stride: int) -> Iterable[int]:

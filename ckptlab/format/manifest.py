@@ -11,7 +11,7 @@ from typing import Self
 
 from ckptlab.errors import FormatError
 from ckptlab.format.header import check_tensor_name
-from ckptlab.format.names import PIECES, SECTIONS, check_file_name
+from ckptlab.format.names import PIECES, SECTIONS, STATE, check_file_name
 from ckptlab.format.records import FileRecord, TensorRecord
 from ckptlab.format.strict_json import (
     as_mapping,
@@ -109,6 +109,8 @@ def _parse_files(value: object, block_bytes: int) -> dict[str, FileRecord]:
     records = as_mapping(value, "manifest: files")
     for name in records:
         check_file_name(name)
+    if STATE not in records:
+        refuse(sorted(records)[:5], "manifest: files", f"{STATE!r} among them")
     return {name: FileRecord.parse(record, f"manifest: files: {name}", block_bytes) for name, record in records.items()}
 
 

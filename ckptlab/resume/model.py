@@ -15,7 +15,7 @@ def tensors_of(model: Module) -> tuple[dict[str, Tensor], dict[str, str]]:
     What is tied is told by identity: two names are one tensor if they are one object. Equal memory is no tie.
 
     Raises:
-        UsageError: the state dict holds something that is no parameter and no buffer.
+        UsageError: the state dict holds something that is no parameter and no buffer, or two that would have one name.
     """
     tensors: dict[str, Tensor] = {}
     aliases: dict[str, str] = {}
@@ -29,6 +29,10 @@ def tensors_of(model: Module) -> tuple[dict[str, Tensor], dict[str, str]]:
             raise UsageError(
                 f"{name!r} in the model's state dict is no parameter or buffer of the model but made for it "
                 f"({type(value).__name__}): what is loaded into it would be lost; give its owner to TrainState by a name"
+            )
+        if name in tensors or name in aliases:
+            raise UsageError(
+                f"without wrappers' prefixes {raw!r} and another of the model's tensors are called {name!r}; rename one"
             )
         if first.setdefault(id(value), name) == name:
             tensors[name] = value

@@ -159,7 +159,12 @@ class TrainState:
         )
 
     def accept(self, loaded: Loaded) -> None:
-        """Make what was loaded into `wanted` the state of this run. Every rank calls it."""
+        """Make what was loaded into `wanted` the state of this run. Every rank calls it.
+
+        Raises `UsageError` when only the model was loaded: the optimizer would lose its state.
+        """
+        if "optim" not in loaded.missing:
+            raise UsageError(f"of step {loaded.manifest.step} the model alone was loaded; a run goes on from all of a step")
         state, contents = loaded.state, loaded.contents
         absent = loaded.rank_state.get("without_state", ())
         named, groups = self._named(contents.model), state["optimizer"]["groups"]

@@ -124,7 +124,10 @@ class _Differing:
 
     def _words(self, number: int, values: Sequence[Any], at: int) -> str:
         index = np.unravel_index(number, self._spec.shape)
-        return f"{[int(i) for i in index]}: {values[0][at]} and {values[1][at]}"
+        one, other = (str(value[at]) for value in values)
+        if one == other:  # NaN, of which there are many
+            one, other = (f"{value} (bytes {values[n][at].tobytes().hex()})" for n, value in enumerate((one, other)))
+        return f"{[int(i) for i in index]}: {one} and {other}"
 
 
 def _distances(one: Any, other: Any) -> Any:

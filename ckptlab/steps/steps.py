@@ -117,7 +117,7 @@ def _step_paths(run: Path) -> list[Path]:
 
 def _read_manifest(path: Path, number: int) -> Manifest:
     if not posix.exists_directory(path):
-        raise StepError("not a directory")
+        raise StepError("it is not there, or not a directory")
     if posix.size_of(path / MANIFEST) is None:
         raise StepError(f"no {MANIFEST}: written, but not committed")
     manifest = Manifest.parse(posix.read_file(path / MANIFEST, MAX_MANIFEST_BYTES))
