@@ -109,12 +109,16 @@ def _lay_out_all(specs: Mapping[str, Mapping[str, TensorSpec]], max_file_bytes: 
     return {section: lay_out(section, named, max_file_bytes) for section, named in specs.items()}
 
 
-def positions(layout: Layout) -> Iterator[tuple[str, str, FileLayout, int]]:
-    """Yield every tensor in the order of the files: section, name, file, and where in the file the tensor begins."""
-    for section, files in layout.items():
-        for file in files:
-            for name, begin in file.begins.items():
-                yield section, name, file, begin
+def positions(layout: Layout, rank: int = 0, world_size: int = 1) -> Iterator[tuple[str, str, FileLayout, int]]:
+    """Yield every tensor, file by file: section, name, file, and where in the file the tensor begins.
+
+    Of F files rank r of W begins with file floor(r F / W): many writers of one file wait for each other.
+    """
+    files = [(section, file) for section, in_section in layout.items() for file in in_section]
+    first = rank * len(files) // world_size
+    for section, file in (*files[first:], *files[:first]):
+        for name, begin in file.begins.items():
+            yield section, name, file, begin
 
 
 def records(plan: SavePlan) -> dict[str, dict[str, TensorRecord]]:

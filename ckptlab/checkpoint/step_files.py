@@ -71,17 +71,17 @@ def write(writer: StepWriter, plan: SavePlan, contents: Contents, group: Group) 
     if group.is_coordinator:
         _write_common(writer, plan, contents)
     _write_own(writer, plan, contents, group.rank)
-    _write_shared(writer, plan, group.rank)
+    _write_shared(writer, plan, group)
 
 
-def _write_shared(writer: StepWriter, plan: SavePlan, rank: int) -> None:
+def _write_shared(writer: StepWriter, plan: SavePlan, group: Group) -> None:
     """Write this rank's share of every tensor, from the tensor's own memory."""
-    for section, name, file, begin in positions(plan.layout):
+    for section, name, file, begin in positions(plan.layout, group.rank, group.world_size):
         local = plan.tensors[section].get(name)
         if local is None:
             continue  # other ranks hold it
         data = TensorBytes(local.data)
-        for strip in write_strips(begin, local, rank, BLOCK_BYTES):
+        for strip in write_strips(begin, local, group.rank, BLOCK_BYTES):
             writer.write_strip(file.name, file.file_bytes, strip, data.rows(strip))
 
 
