@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import random
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from jobs import Noisy, make_job, train
-from states import local_bytes
+from states import local_bytes, make_state
 from torch.utils.data import DataLoader, Dataset
 
 from ckptlab.checkpoint import Contents, load, save
@@ -309,6 +310,29 @@ def test_a_second_live_run_in_the_directory_is_refused(tmp_path: Path) -> None:
     with World(2) as third:
         third.run(train, tmp_path, 1)
     assert [step.number for step in list_steps(tmp_path)] == [1]
+
+
+def save_into_a_directory_that_was_removed(run: Path) -> str:
+    state = make_state("fsdp", 1)
+    with Checkpointer(run) as checkpointer:
+        checkpointer.resume(state)
+        if dist.get_rank() == 1:
+            shutil.rmtree(run)
+        dist.barrier()
+        try:
+            checkpointer.save(state)
+        except SaveError as error:
+            return str(error)
+    return ""
+
+
+def test_a_run_that_was_removed_under_a_process_is_not_made_again_without_its_lock(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with World(2) as world:
+        told = world.run(save_into_a_directory_that_was_removed, run)
+    assert told[0] == told[1]
+    assert "was removed or replaced while this process was using it" in told[0]
+    assert not run.exists()
 
 
 def test_a_step_is_not_saved_twice(tmp_path: Path) -> None:

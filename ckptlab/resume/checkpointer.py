@@ -90,7 +90,7 @@ class Checkpointer:
 
     def _save(self, state: TrainState) -> Path:
         group = self._open()
-        made = attempt(state.contents)
+        made = attempt(self._lock.check if self._lock is not None else lambda: None).then(state.contents)
         try:
             group.agree(Outcome(error=made.error))
         except RanksDisagree as error:

@@ -48,6 +48,15 @@ class RunLock:
         cls._held.add(path)
         return cls(path, fd)
 
+    def check(self) -> None:
+        """Raise `StepError` when the lock's file is gone or another: then a second process may have taken the run."""
+        try:
+            same = os.path.samestat(os.fstat(self._fd), self._path.lstat())
+        except OSError:
+            same = False
+        if not same:
+            raise StepError(f"{self._path.parent} was removed or replaced while this process was using it; start it again")
+
     def release(self) -> None:
         """Let another process take the lock; the file stays, because removing it would let two processes hold two files."""
         os.close(self._fd)
