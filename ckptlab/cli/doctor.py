@@ -11,12 +11,16 @@ from ckptlab.doctor import examine
 
 @click.command(cls=Door)
 @json_option
-@click.option("--links", is_flag=True, help="Instead give links for a course page that open each lab on Binder.")
-@click.option("--repo", default="OWNER/NAME", show_default=True, help="The repository on GitHub that the links lead to.")
-def doctor(as_json: bool, links: bool, repo: str) -> int:
+@click.option(
+    "--links",
+    "repository",
+    metavar="OWNER/NAME",
+    help="Instead give links for a course page that open each lab on Binder, from this repository on GitHub.",
+)
+def doctor(as_json: bool, repository: str | None) -> int:
     """Look at this machine: what works, and what to do about the rest."""
-    if links:
-        return _links(as_json, repo)
+    if repository is not None:
+        return _links(as_json, repository)
     findings = list(examine(Path.cwd()))
     if as_json:
         say_json([asdict(finding) for finding in findings])
@@ -25,11 +29,11 @@ def doctor(as_json: bool, links: bool, repo: str) -> int:
     return 1 if any(finding.state == "missing" for finding in findings) else 0
 
 
-def _links(as_json: bool, repo: str) -> int:
+def _links(as_json: bool, repository: str) -> int:
     from ckptlab.course.content import labs  # here, so that doctor runs where the course cannot
     from ckptlab.course.links import as_html, as_markdown, binder_links
 
-    found = binder_links(repo, labs())
+    found = binder_links(repository, labs())
     if as_json:
         say_json([asdict(link) for link in found])
     else:

@@ -20,7 +20,6 @@ class Link:
 
     title: str
     url: str
-    language: str = "en"
 
 
 def binder_links(repository: str, notebooks: Iterable[Path]) -> list[Link]:
@@ -41,7 +40,7 @@ def as_markdown(links: Iterable[Link]) -> str:
 
 def as_html(links: Iterable[Link]) -> str:
     """Write the same list for a page in HTML."""
-    items = (f'  <li><a href="{html.escape(x.url)}" hreflang="{x.language}">{html.escape(x.title)}</a></li>' for x in links)
+    items = (f'  <li><a href="{html.escape(link.url)}">{html.escape(link.title)}</a></li>' for link in links)
     return "\n".join(("<ul>", *items, "</ul>"))
 
 

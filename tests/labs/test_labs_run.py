@@ -16,7 +16,7 @@ from ckptlab.course.content import labs
 pytestmark = [pytest.mark.timeout(300), pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 MB = 1 << 20  # as Binder counts
 SERVER_BYTES = 91 * MB  # JupyterLab's server with one notebook open, measured
-# The floor of a lab that trains nothing: server 94, kernel 41 to 70, forkserver with torch and two idle ranks 329.
+# The floor of a lab that trains nothing: the server, 40 to 70 for the kernel, 310 for the forkserver and two idle ranks.
 MOST_BYTES = {False: 500 * MB, True: 700 * MB}  # by whether it trains
 LOOK_SECONDS = 0.25
 
