@@ -146,14 +146,14 @@ def test_values_are_compared_as_numbers_and_shown_short() -> None:
 
 def test_an_attempt_is_one_line_of_the_journal_and_a_stub_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CKPTLAB_HOME", str(tmp_path))
-    try_answer("2.1", ROWS.stub)
-    wrong = try_answer("2.1", ROWS.sources["wrong_spread_like_numpy"])
+    try_answer(ROWS, ROWS.stub)
+    wrong = try_answer(ROWS, ROWS.sources["wrong_spread_like_numpy"])
     (event,) = journal.read()
     assert wrong.state == "wrong"
     assert (event["kind"], event["id"], event["verdict"], event["same_as"]) == ("exercise", "2.1", "wrong", wrong.same_as)
     assert event["source"] == ROWS.sources["wrong_spread_like_numpy"]
     monkeypatch.setenv("CKPTLAB_HOME", "/dev/null/nowhere")
-    assert "2.1: right.\nThis attempt is not in your journal" in try_answer("2.1", ROWS.solution).text
+    assert "2.1: right.\nThis attempt is not in your journal" in try_answer(ROWS, ROWS.solution).text
 
 
 def test_what_is_no_answer_is_refused_before_any_rank_starts() -> None:
@@ -162,4 +162,4 @@ def test_what_is_no_answer_is_refused_before_any_rank_starts() -> None:
     with pytest.raises(SyntaxError):
         run_answer(ROWS, "def rows_of_rank(")
     with pytest.raises(UsageError, match=r"there is no exercise 2\.99; there are .*2\.1"):
-        try_answer("2.99", "")
+        content.exercise_file("2.99")

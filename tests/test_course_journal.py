@@ -1,8 +1,12 @@
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 
 import pytest
@@ -16,6 +20,18 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
+@pytest.fixture
+def generous_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.usefixtures("generous_umask")
 def test_events_come_back_in_order_and_the_file_is_the_learners_alone(home: Path) -> None:
     assert journal.read() == []
     assert not home.exists()
@@ -25,7 +41,7 @@ def test_events_come_back_in_order_and_the_file_is_the_learners_alone(home: Path
         (1, "hint", "2.1"),
         (1, "predict", "2.p1"),
     ]
-    assert stat.S_IMODE(journal.journal_file().stat().st_mode) == 0o600
+    assert (mode(home), mode(journal.journal_file())) == (0o700, 0o600)
     assert "ụ" in journal.journal_file().read_text()
 
 
@@ -45,6 +61,25 @@ def test_several_processes_append_at_once_and_no_line_is_lost_or_mixed(home: Pat
     assert [[event["number"] for event in events if event["who"] == who] for who in range(3)] == [list(range(50))] * 3
 
 
+def add(number: int) -> None:
+    journal.append("hint", id="2.1", number=number)
+
+
+@pytest.mark.parametrize("work", [lambda: add(2), journal.read], ids=["append", "read"])
+def test_who_has_the_journal_open_has_it_alone(work: Callable[[], object]) -> None:
+    add(1)
+    other = threading.Thread(target=work)
+    with journal.journal_file().open("rb") as file:
+        flock(file, LOCK_EX)
+        other.start()
+        other.join(1)
+        assert other.is_alive()
+        assert file.read().count(b"\n") == 1
+    other.join(30)
+    assert not other.is_alive()
+
+
+@pytest.mark.usefixtures("generous_umask")
 def test_a_damaged_line_costs_only_itself_and_the_learner_is_told(home: Path) -> None:
     journal.append("hint", id="2.1", number=1)
     with journal.journal_file().open("ab") as file:
@@ -57,8 +92,44 @@ def test_a_damaged_line_costs_only_itself_and_the_learner_is_told(home: Path) ->
     assert told[0].startswith("4 damaged lines")
     (aside,) = home.glob("journal-*.damaged")
     assert aside.read_bytes().startswith(before)
+    assert mode(aside) == 0o600
     assert [event["number"] for event in journal.read(pytest.fail)] == [1, 2]
     assert len(journal.journal_file().read_bytes().splitlines()) == 2
+
+
+def test_a_crash_while_damaged_lines_are_put_aside_costs_no_event(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = ("write", "pwrite", "fsync", "ftruncate")
+    for num_calls in range(20):
+        for number in range(3):
+            add(number)
+        whole = journal.journal_file().read_bytes()
+        damaged = b"damaged\n" + whole
+        journal.journal_file().write_bytes(damaged)
+        left = [num_calls]
+        with monkeypatch.context() as patched:
+            for name in calls:
+                patched.setattr(os, name, crash_after(left, getattr(os, name)))
+            try:
+                journal.read()
+            except SystemError:
+                pass
+            else:
+                break
+        assert damaged in [file.read_bytes() for file in home.iterdir()], f"a crash after {num_calls} calls"
+        assert {event["number"] for event in journal.read()} == {0, 1, 2}, f"a crash after {num_calls} calls"
+        shutil.rmtree(home)
+    assert num_calls > 2
+    assert journal.journal_file().read_bytes() == whole
+
+
+def crash_after(left: list[int], call: Callable[..., object]) -> Callable[..., object]:
+    def crash_or_call(*args: object) -> object:
+        left[0] -= 1
+        if left[0] < 0:
+            raise SystemError
+        return call(*args)
+
+    return crash_or_call
 
 
 def test_on_a_full_disk_an_event_is_there_as_a_whole_or_not_at_all(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,5 +171,21 @@ def test_two_notebooks_keep_one_journal(notebook: Notebook, tmp_path: Path) -> N
         other.close()
 
 
-def test_the_kernel_has_loaded_no_torch_and_no_jedi(notebook: Notebook) -> None:
-    assert notebook.run("import sys\n[name for name in ('torch', 'jedi') if name in sys.modules]") == "[]"
+def test_the_kernel_loads_no_torch_and_no_jedi_and_a_rank_no_ipython(tmp_path: Path) -> None:
+    notebook = Notebook(tmp_path)
+    try:
+        notebook.run("%load_ext ckptlab.course\nfrom ckptlab.course import hint, progress\nfrom ckptlab.ranks import World")
+        notebook.run("world = World(1)\nimport sys")
+        assert notebook.run("%%ranks\ntorch.ones(1)") == "rank 0: array([1.], dtype=float32)"
+        assert notebook.complete("%%ranks\ntorch.nn.Lin") != []
+        notebook.complete("sys.")
+        assert notebook.run("hint('2.1')").startswith("hint 1")
+        assert "right." in notebook.run(f"%%exercise 2.1\n{ROWS.solution}")
+        assert "02 shards" in notebook.run("progress()")
+        assert notebook.run("[name for name in ('torch', 'jedi') if name in sys.modules]") == "[]"
+        assert (
+            notebook.run("%%ranks\nimport sys\n'rlcompleter' in sys.modules, 'IPython' in sys.modules")
+            == "rank 0: (True, False)"
+        )
+    finally:
+        notebook.close()

@@ -1,4 +1,6 @@
 import json
+import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -94,9 +96,53 @@ def test_progress_goes_along_in_a_file_and_nothing_is_taken_twice(home: Path, ca
     assert [line["at"][-3:-1] for line in map(dict, journal.read())] == ["03", "01", "02"]
     progress.save()
     assert len(Path("progress.jsonl").read_text().splitlines()) == 3
-    assert "2 events of progress.jsonl are new" in capsys.readouterr().out
+    assert (
+        "2 events of progress.jsonl are new and are in your journal now.\n"
+        "recheck() would run the 1 answer in it; load only files that you saved.\n"
+        "0 events of progress.jsonl are new and are in your journal now.\n"
+    ) in capsys.readouterr().out
     with pytest.raises(UsageError, match="no file other"):
         progress.load("other.jsonl")
+
+
+def test_a_save_loses_nothing_that_is_no_progress() -> None:
+    journal.append_all([attempt(1, "right")])
+    thesis = Path("thesis.txt")
+    saved = journal.to_lines(journal.read())
+    for text in (b"A thesis.\n", b"\x00", saved + b"and a remark", saved[:-9]):
+        thesis.write_bytes(text)
+        with pytest.raises(UsageError, match=r"thesis\.txt has 1 lines that are no progress, and is left as it is"):
+            progress.save("thesis.txt")
+        assert thesis.read_bytes() == text
+    assert os.listdir() == ["thesis.txt"]
+
+
+def test_a_save_that_breaks_off_leaves_the_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    journal.append_all([attempt(1, "right")])
+    before = os.umask(0)
+    progress.save()
+    os.umask(before)
+    assert Path("progress.jsonl").stat().st_mode & 0o777 == 0o600
+    earlier = Path("progress.jsonl").read_bytes()
+    journal.append_all([attempt(2, "right")])
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        progress.save()
+    assert (os.listdir(), Path("progress.jsonl").read_bytes()) == (["progress.jsonl"], earlier)
+
+
+def test_a_long_journal_is_loaded_in_no_time() -> None:
+    events = [attempt(1, "wrong", source=f"{number} {'x' * 500}") for number in range(6000)]
+    Path("long.jsonl").write_bytes(journal.to_lines(events * 2))
+    journal.append_all(events[:3000])
+    begin = time.process_time()
+    progress.load("long.jsonl")
+    assert time.process_time() - begin < 2
+    assert journal.read() == events
 
 
 def test_the_table_counts_by_lab_in_text_and_html() -> None:
@@ -104,7 +150,8 @@ def test_the_table_counts_by_lab_in_text_and_html() -> None:
     predict("2.p1", 1)
     table = progress()
     (row,) = (row for row in table.rows if row.lab == "02 shards")
-    assert (row.right, row.over_budget, row.tried, row.exercises, row.predictions) == (2, 1, 3, len(content.exercises("02")), 1)
+    assert (row.right, row.over_budget, row.tried, row.exercises, row.predictions) == (2, 1, 3, 3, 1)
+    assert {row.lab: row.predictions for row in table.rows if row.predictions} == {"02 shards": 1}
     assert repr(table).splitlines()[0].split() == ["lab", "right", "over", "budget", "tried", "exercises", "predictions"]
     assert '<th scope="row">02 shards</th><td>2</td><td>1</td>' in table._repr_html_()
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from processes import until
 
-from ckptlab.errors import RankLost, RankRaised
+from ckptlab.errors import RankLost, RankRaised, UsageError
 from ckptlab.ranks import World
 from ckptlab.ranks.answer import Raised
-from ckptlab.ranks.verdict import first_to_fail, rank_raised
+from ckptlab.ranks.verdict import first_to_fail, name_ranks, rank_raised
 
 pytestmark = pytest.mark.timeout(60)
 INTERRUPT_PARENT = "dist.barrier()\nif rank == 0: os.kill(multiprocessing.parent_process().pid, signal.SIGINT)"
@@ -124,6 +124,18 @@ def test_of_several_exceptions_the_first_is_told_and_the_others_are_counted() ->
     assert "rank 2 raised E: 2 (3 of 4 ranks raised; this was the first)" in str(rank_raised(raised, 4))
 
 
+def test_ranks_are_named_in_few_letters() -> None:
+    assert [name_ranks(ranks) for ranks in ([1], [2, 0], [1, 0], range(4), [5, 0, 1, 2, 3])] == [
+        "rank 1", "ranks 0, 2", "ranks 0-1", "ranks 0-3", "ranks 0-3, 5",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("num_ranks", "device"), [(0, "cpu"), (1, "tpu")])
+def test_a_world_that_cannot_be_is_refused_in_words(num_ranks: int, device: str) -> None:
+    with pytest.raises(UsageError, match="at least one rank, and device 'cpu', 'auto' or 'cuda'"):
+        World(num_ranks, device=device)
+
+
 def test_the_cause_of_a_failed_attempt_is_the_rank_that_ended_first() -> None:
     raised = {rank: Raised(what="", own_lines="", all_lines="", at=-rank) for rank in (0, 3)}
     assert first_to_fail([1, -signal.SIGTERM, -signal.SIGKILL, 1], raised, seen=0) == 2
@@ -192,7 +204,7 @@ def test_ranks_that_an_interrupt_does_not_stop_are_restarted(world: World, capsy
     world.run("import multiprocessing, os, signal; x = signal.signal(signal.SIGINT, signal.SIG_IGN)")
     with pytest.raises(KeyboardInterrupt):
         world.run(f"{INTERRUPT_PARENT}\nwhile True: pass")
-    assert "ranks 0, 1, 2 did not stop" in capsys.readouterr().out
+    assert "ranks 0-2 did not stop" in capsys.readouterr().out
     assert world.run("'x' in globals()") == [False, False, False]
 
 
@@ -253,6 +265,10 @@ def test_what_ranks_print_is_there_although_their_code_removed_the_file(
     assert capsys.readouterr().out == "[rank 1] still there\n"
 
 
+def test_what_ranks_print_is_their_owners_alone(world: World) -> None:
+    assert world.run("import os\nos.fstat(1).st_mode & 0o777") == [0o600] * 3
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_without_memory_the_system_ends_a_rank_before_its_owner(world: World) -> None:
     assert [Path(f"/proc/{pid}/oom_score_adj").read_text() for pid in world.pids] == ["1000\n"] * 3
@@ -264,3 +280,40 @@ def test_a_rank_is_idle_while_it_would_begin_at_once(world: World) -> None:
     assert until(lambda: not world.is_idle(0), 10)
     world.kill(0)
     assert not world.is_idle(0)
+
+
+BROKEN = """
+    class Broken(Exception):
+        def __str__(self):
+            raise ValueError
+    raise Broken()
+"""
+
+
+def test_an_error_that_cannot_be_told_or_is_too_long_to_tell_costs_no_rank_its_names(world: World) -> None:
+    world.run("kept = rank")
+    with pytest.raises(RankRaised, match="Broken: its message cannot be shown"):
+        world.run(BROKEN)
+    with pytest.raises(RankRaised) as caught:
+        world.run("raise ValueError('x' * 20_000_000)")
+    assert len(str(caught.value)) < 20_000
+    with pytest.raises(RankRaised):
+        world.run("import sys\nsys.stdout = None\nraise KeyError")
+    assert world.run("kept") == [0, 1, 2]
+
+
+def test_a_rank_that_writes_into_its_pipe_is_lost_and_hangs_nobody(world: World) -> None:
+    with pytest.raises(RankLost):
+        world.run(
+            """
+            import contextlib, os
+            for fd in range(3, 60):
+                with contextlib.suppress(OSError):
+                    os.write(fd, bytes([0, 0, 0, 5]) + b"garbage")
+        """,
+            ranks=[1],
+        )
+
+
+def test_source_text_is_run_as_it_stands(world: World) -> None:
+    assert world.run("text = '''a\n     \nb'''\nlen(text)") == [9] * 3

@@ -18,20 +18,23 @@ def labs() -> list[Path]:
     return sorted(LABS.glob("[0-9][0-9]_*.ipynb"))
 
 
-def exercises(lab: str | None = None) -> dict[str, Path]:
-    """Return the exercises' files by id ("2.1"), in order; of one lab ("02") or of all."""
-    found = {}
-    for path in EXERCISES.glob("ex*.py"):
-        if match := re.fullmatch(r"ex(\d\d)_(\d+)_\w+", path.stem):
-            found[int(match[1]), int(match[2])] = path
-    return {f"{of}.{number}": found[of, number] for of, number in sorted(found) if lab is None or f"{of:02}" == lab}
+def exercises() -> dict[str, Path]:
+    """Return the exercises' files by id ("2.1"), in order."""
+    found = {id_: path for path in EXERCISES.glob("ex*.py") if (id_ := id_of(path))}
+    return {id_: found[id_] for id_ in sorted(found, key=lambda id_: [int(part) for part in id_.split(".")])}
+
+
+def id_of(path: Path) -> str | None:
+    """Return the id that an exercise's file name gives it ("2.1"); None when it is not named like one."""
+    match = re.fullmatch(r"ex(\d\d)_(\d+)_\w+", path.stem)
+    return f"{int(match[1])}.{int(match[2])}" if match else None
 
 
 def exercise_file(id_: str) -> Path:
     """Return an exercise's file; raise `UsageError` when there is none."""
     there = exercises()
     if id_ not in there:
-        raise UsageError(f"there is no exercise {id_}; there are {', '.join(there)}")
+        raise UsageError(f"there is no exercise {id_!r}; there are {', '.join(map(repr, there))}")
     return there[id_]
 
 

@@ -8,7 +8,7 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,8 +18,8 @@ Event = dict[str, object]  # "v", "at", "kind", and what belongs to the kind
 
 def journal_file() -> Path:
     """Return where the journal is, whether it is there or not."""
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
-    return Path(os.environ.get("CKPTLAB_HOME") or Path(data) / "ckptlab") / "journal.jsonl"
+    home = os.environ.get("CKPTLAB_HOME") or os.environ.get("XDG_DATA_HOME")
+    return Path(home or Path.home() / ".local/share") / ("" if os.environ.get("CKPTLAB_HOME") else "ckptlab") / "journal.jsonl"
 
 
 def append(kind: str, **members: object) -> None:
@@ -30,8 +30,8 @@ def append(kind: str, **members: object) -> None:
 
 def append_all(events: Sequence[Event]) -> None:
     """Append events as they are: all of them, or none when the disk is full."""
-    text = b"".join(map(_to_line, events))
-    with _locked() as fd:
+    text = to_lines(events)
+    with _locked(os.O_APPEND) as fd:
         end = os.fstat(fd).st_size
         if end and os.pread(fd, 1, end - 1) != b"\n":  # a line that was cut short damages no other
             text = b"\n" + text
@@ -44,30 +44,35 @@ def read(tell: Callable[[str], None] = print) -> list[Event]:
         return []
     with _locked() as fd:
         content = os.pread(fd, os.fstat(fd).st_size, 0)
-        events, num_damaged = parse(content)
+        good, num_damaged = _parse_lines(content)
         if num_damaged:
             aside = _put_aside(content)
-            os.ftruncate(fd, 0)
-            _write(fd, b"".join(line + b"\n" for line in content.split(b"\n") if parse(line)[0]), 0)
+            _leave(fd, b"".join(line + b"\n" for line, _ in good))
             tell(f"{num_damaged} damaged lines of your journal are left out; the file as it was is kept as {aside}.")
-    return events
+    return [event for _, event in good]
 
 
 def parse(content: bytes) -> tuple[list[Event], int]:
     """Return the events of a journal's bytes, and how many lines are none."""
+    good, num_damaged = _parse_lines(content)
+    return [event for _, event in good], num_damaged
+
+
+def to_lines(events: Iterable[Event]) -> bytes:
+    """Return the bytes of a journal of these events."""
+    return b"".join(json.dumps(event, ensure_ascii=False, allow_nan=False).encode() + b"\n" for event in events)
+
+
+def _parse_lines(content: bytes) -> tuple[list[tuple[bytes, Event]], int]:
     lines = [line for line in content.split(b"\n") if line.strip()]
-    events = [event for line in lines if (event := _parse_line(line)) is not None]
-    return events, len(lines) - len(events)
-
-
-def _to_line(event: Event) -> bytes:
-    return json.dumps(event, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    good = [(line, event) for line in lines if (event := _parse_line(line)) is not None]
+    return good, len(lines) - len(good)
 
 
 def _parse_line(line: bytes) -> Event | None:
     try:
         event = json.loads(line)
-        _to_line(event)  # what JSON cannot say again (NaN, half a character) is no event either
+        to_lines([event])  # what JSON cannot say again (NaN, half a character) is no event either
     except (ValueError, RecursionError):
         return None
     well_formed = isinstance(event, dict) and isinstance(event.get("kind"), str) and isinstance(event.get("at"), str)
@@ -75,11 +80,11 @@ def _parse_line(line: bytes) -> Event | None:
 
 
 @contextmanager
-def _locked() -> Iterator[int]:
+def _locked(flags: int = 0) -> Iterator[int]:
     """Open the journal for this process alone; it is made when it is not there."""
     file = journal_file()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fd = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+    fd = os.open(file, os.O_RDWR | os.O_CREAT | flags, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield fd
@@ -90,8 +95,20 @@ def _locked() -> Iterator[int]:
 def _write(fd: int, content: bytes, end: int) -> None:
     if os.write(fd, content) != len(content):
         os.ftruncate(fd, end)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(journal_file()))
+        raise _full()
     os.fsync(fd)
+
+
+def _leave(fd: int, good: bytes) -> None:
+    """Leave these lines only, of more than these. After a crash in between, what is not yet at the start still stands below."""
+    if os.pwrite(fd, good, 0) != len(good):
+        raise _full()
+    os.fsync(fd)
+    os.ftruncate(fd, len(good))
+
+
+def _full() -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(journal_file()))
 
 
 def _put_aside(content: bytes) -> Path:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 _INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 _NOT_THE_USERS = ("<frozen ", str(Path(__file__).parents[1]), *_INSTALLED)
+MOST_CHARACTERS = 10_000  # of a traceback; an error may hold a tensor, and every rank may raise it
+MOST_IN_A_LINE = 1_000
 _WHERE_TORCH_WAS_BUILT = re.compile(r"\[/\S+\.(?:cc|cpp|h):\d+\] ")  # gloo begins its messages so
 
 
@@ -32,16 +34,27 @@ class Answer:
 
 def describe_error(error: BaseException) -> Raised:
     """Describe an exception for another process."""
-    first_line = _WHERE_TORCH_WAS_BUILT.sub("", str(error)).partition("\n")[0]
+    try:
+        message = str(error)
+    except Exception:  # the user's own class may be broken too
+        message = "its message cannot be shown"
+    first_line = _WHERE_TORCH_WAS_BUILT.sub("", message[:MOST_CHARACTERS]).partition("\n")[0]
     described = traceback.TracebackException.from_exception(error)
-    all_lines = "".join(described.format()).rstrip()
+    all_lines = _cut("".join(described.format()).rstrip(), MOST_CHARACTERS)
     _keep_own_lines(described)
+    own_lines = _cut("".join(described.format()).rstrip(), MOST_CHARACTERS)
     return Raised(
-        what=f"{type(error).__name__}: {first_line}".removesuffix(": "),
-        own_lines=_WHERE_TORCH_WAS_BUILT.sub("", "".join(described.format())).rstrip(),
+        what=f"{type(error).__name__}: {_cut(first_line, MOST_IN_A_LINE)}".removesuffix(": "),
+        own_lines=_WHERE_TORCH_WAS_BUILT.sub("", own_lines),
         all_lines=all_lines,
         at=time.monotonic(),
     )
+
+
+def _cut(text: str, most: int) -> str:
+    """Keep the beginning and the end, where a traceback says what was raised."""
+    left_out = len(text) - most
+    return f"{text[: most // 2]} ... {left_out:,} characters ... {text[-most // 2 :]}" if left_out > 0 else text
 
 
 def _keep_own_lines(described: traceback.TracebackException) -> None:

@@ -53,7 +53,7 @@ class _Attempts:
             return Answer(raised=describe_error(error))
         finally:
             self._interruptible = False
-            with contextlib.suppress(ValueError):  # the task has closed it
+            with contextlib.suppress(Exception):  # the task has closed it, or put something else in its place
                 sys.stdout.flush()
 
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:

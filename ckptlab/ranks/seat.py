@@ -22,7 +22,7 @@ class Seat:
         self.rank = rank
         self.busy = True  # with meeting the others
         file = output.file_of(rank, folder)
-        file.touch()
+        file.touch(0o600)
         self._output = file.open("rb")  # kept open: what a rank prints is there even if its code removes the file
         self._printed = 0
         self._is_flooding = False
@@ -55,8 +55,11 @@ class Seat:
             return None
         try:
             answer: Answer = self.connection.recv()
-        except (EOFError, ConnectionResetError):
+        except Exception:  # the rank is gone, or has written into the pipe by itself
             self.process.join(AFTER_A_DEATH_SECONDS)
+            if self.process.is_alive():
+                self.process.kill()
+                self.process.join()
             return None
         self.busy = False
         return answer

@@ -38,7 +38,7 @@ def describe(what: object, args: tuple[object, ...], kwargs: Mapping[str, object
     if isinstance(what, str):
         if args or kwargs:
             raise ValueError("source text takes no arguments; write the values into it, or pass a function")
-        text = textwrap.dedent(what)
+        text = textwrap.dedent(what) if what.lstrip("\n")[:1].isspace() else what  # it would empty blank lines in strings
         compile(text, name, "exec")
         return Source(text, name)
     if not inspect.isfunction(what):

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from ckptlab.errors import RankLost, RankRaised
 from ckptlab.ranks.answer import Raised
@@ -61,9 +62,16 @@ def first_to_fail(exit_codes: Sequence[int], raised: Mapping[int, Raised], seen:
 
 
 def name_ranks(ranks: Iterable[int]) -> str:
-    """`name_ranks([1])` is "rank 1", `name_ranks([2, 0, 3])` is "ranks 0, 2, 3"."""
-    numbers = [str(rank) for rank in sorted(ranks)]
-    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
+    """`name_ranks([1])` is "rank 1", of [0, 2] "ranks 0, 2", of [5, 0, 1, 2, 3] "ranks 0-3, 5"."""
+    numbers = sorted(ranks)
+    return f"rank{'s' if len(numbers) > 1 else ''} {in_runs(numbers)}"
+
+
+def in_runs(ranks: Sequence[int], comma: str = ", ") -> str:
+    """Name ascending ranks in few letters: "0", "0, 2", "0-3, 5"."""
+    starts = [at for at, rank in enumerate(ranks) if at == 0 or ranks[at - 1] != rank - 1]
+    runs = [ranks[begin:end] for begin, end in pairwise([*starts, len(ranks)])]
+    return comma.join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def _first(raised: Mapping[int, Raised]) -> int:

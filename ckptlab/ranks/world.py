@@ -36,12 +36,13 @@ class World:
             over gloo if there are fewer.
 
     Raises:
+        UsageError: there is no such world.
         WorldError: the ranks could not be started.
     """
 
     def __init__(self, num_ranks: int, *, timeout: float = 60.0, device: str = "cpu") -> None:
         if num_ranks < 1 or device not in ("cpu", "auto", "cuda"):
-            raise ValueError(f"World({num_ranks}, device={device!r}): at least one rank, and device 'cpu', 'auto' or 'cuda'")
+            raise UsageError(f"World({num_ranks}, device={device!r}): at least one rank, and device 'cpu', 'auto' or 'cuda'")
         self.num_ranks = num_ranks
         self.timeout = timeout
         self._device = device

@@ -28,6 +28,14 @@ def test_a_wrong_answer_is_refused_and_recognised_as_itself(id_: str, name: str)
 
 
 @pytest.mark.parametrize("id_", FILES)
+def test_its_heading_gives_its_title_and_its_minutes(id_: str) -> None:
+    exercise = read(FILES[id_])
+    title = exercise.title[0].lower() + exercise.title[1:]
+    lines = {line.strip() for path in labs() for cell in json.loads(path.read_text())["cells"] for line in cell["source"]}
+    assert f"### Exercise {id_}: {title} ({exercise.minutes} minutes)" in lines
+
+
+@pytest.mark.parametrize("id_", FILES)
 def test_its_cell_stands_in_its_lab_byte_for_byte(id_: str) -> None:
     cells = {"".join(cell["source"]) for path in labs() for cell in json.loads(path.read_text())["cells"]}
     assert f"%%exercise {id_}\n{read(FILES[id_]).stub}" in cells

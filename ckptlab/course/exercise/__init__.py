@@ -6,8 +6,7 @@ answer. Nothing here imports torch; an exercise's file does, and only ranks impo
 
 from ckptlab.course.exercise.attempt import run_answer, try_answer
 from ckptlab.course.exercise.case import Case
-from ckptlab.course.exercise.judge import judge
 from ckptlab.course.exercise.source import Exercise, read
 from ckptlab.course.exercise.verdict import Verdict
 
-__all__ = ["Case", "Exercise", "Verdict", "judge", "read", "run_answer", "try_answer"]
+__all__ = ["Case", "Exercise", "Verdict", "read", "run_answer", "try_answer"]

@@ -6,10 +6,10 @@ import io
 from dataclasses import replace
 from typing import cast
 
-from ckptlab.course import content, journal
+from ckptlab.course import journal
 from ckptlab.course.exercise import verdict
-from ckptlab.course.exercise.judge import judge_here
-from ckptlab.course.exercise.source import Exercise, read
+from ckptlab.course.exercise.judge import judge
+from ckptlab.course.exercise.source import Exercise
 from ckptlab.course.exercise.verdict import Told, Verdict
 from ckptlab.errors import UsageError, WorldError
 from ckptlab.ranks import World
@@ -18,18 +18,18 @@ SECONDS = 20.0  # for one world; a check takes less than one
 MOST_CHARACTERS = 4000  # shown of what an answer prints
 
 
-def try_answer(id_: str, source: str) -> Verdict:
+def try_answer(exercise: Exercise, source: str) -> Verdict:
     """Run an answer to an exercise and keep the attempt in the journal; an untouched stub is none.
 
     Raises:
-        UsageError: there is no such exercise, or the source does not define its function.
+        UsageError: the source does not define the exercise's function.
         SyntaxError: the source is not Python.
     """
-    result = run_answer(read(content.exercise_file(id_)), source)
+    result = run_answer(exercise, source)
     if result.state != "untried":
         same_as = {"same_as": result.same_as} if result.same_as else {}
         try:
-            journal.append("exercise", id=id_, verdict=result.state, **same_as, source=source)
+            journal.append("exercise", id=exercise.id, verdict=result.state, **same_as, source=source)
         except OSError as error:
             return replace(result, text=f"{result.text}\nThis attempt is not in your journal ({error}).")
     return result
@@ -50,7 +50,7 @@ def run_answer(exercise: Exercise, source: str) -> Verdict:
         output = io.StringIO()
         with contextlib.redirect_stdout(output), World(world_size, timeout=SECONDS) as world:
             try:
-                by_rank = cast(list[Told], world.run(judge_here, str(exercise.path), source))
+                by_rank = cast(list[Told], world.run(judge, str(exercise.path), source))
             except WorldError as error:
                 return verdict.ended(exercise, world_size, error, _end_of(output))
         rank, told = verdict.worst(by_rank)

@@ -10,7 +10,7 @@ _MOST_ITEMS = 10_000  # of a list that is gone through; what a longer one holds 
 
 
 @dataclass(frozen=True, slots=True)
-class Raised:
+class AnswerRaised:
     """What the learner's function raised instead of giving a value; equal when type and message are."""
 
     what: str  # "IndexError: list index out of range"
@@ -54,7 +54,7 @@ class Case:
 
 def plain(value: object) -> object:
     """Copy a value so that it can be compared and kept: tensors and arrays become lists of numbers."""
-    if isinstance(value, Raised):
+    if isinstance(value, AnswerRaised):
         return value
     to_local = getattr(value, "to_local", None)  # a DTensor: this rank's part
     to_list = getattr(to_local() if callable(to_local) else value, "tolist", None)

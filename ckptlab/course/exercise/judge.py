@@ -1,7 +1,7 @@
 """What a rank does with an answer: it runs the check with every named wrong answer, then with the learner's. On ranks only.
 
-Every rank runs every pass, because a check may call collectives. What the learner's function raises is a value (`Raised`), so
-that all ranks reach the next one. The wrong answers come first: after a learner's deadlock no collective works any more.
+Every rank runs every pass, because a check may call collectives. What the learner's function raises is a value, so that all
+ranks reach the next one. The wrong answers come first: after a learner's deadlock no collective works any more.
 """
 
 import __future__
@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
-from ckptlab.course.exercise.case import Case, Raised, are_equal, show
+from ckptlab.course.exercise.case import AnswerRaised, Case, are_equal, show
 from ckptlab.course.exercise.source import WRONG, read
 from ckptlab.ranks.answer import describe_error
 
@@ -58,28 +58,22 @@ class Pass:
         )
 
 
-def judge(path: str, source: str, rank: int, world_size: int) -> dict[str, object]:
-    """Judge an answer on this rank; every rank of the world calls it with the same `path` and `source`.
+def judge(path: str, source: str) -> dict[str, object]:
+    """Judge an answer on the rank that runs this; every rank of the world does, with the same `path` and `source`.
 
     Returns what the kernel needs to tell, JSON only: of the first case that is not right where it was, what was expected
     and found; and the names of the wrong answers that gave the same in every case.
     """
     exercise = read(Path(path))
     module = _load(Path(path))
-    passes = {name: _run(module, getattr(module, name), path, rank, world_size) for name in exercise.wrong}
+    passes = {name: _run(module, getattr(module, name), path) for name in exercise.wrong}
     file = f"<exercise {exercise.id}>"
     try:
         function = cast(Callable[..., object], define(source, file, _names_of(module))[exercise.name])
     except Exception as error:  # in what stands around the function
         return {"state": "wrong", "case": 0, **_tell_found(_describe(error, file)), "same_as": []}
-    own = _run(module, function, file, rank, world_size)
+    own = _run(module, function, file)
     return {**_tell(own), "same_as": [name for name, wrong in passes.items() if own.agrees_with(wrong)]}
-
-
-def judge_here(path: str, source: str) -> dict[str, object]:
-    """Judge an answer on the rank that runs this: what the kernel asks a world to run."""
-    main = sys.modules["__main__"]
-    return judge(path, source, main.rank, main.world_size)  # a rank's own names
 
 
 def define(source: str, file: str, namespace: dict[str, object]) -> dict[str, object]:
@@ -104,24 +98,25 @@ def _names_of(module: ModuleType) -> dict[str, object]:
     return {name: value for name, value in vars(module).items() if name not in _NOT_THE_LEARNERS and not name.startswith(WRONG)}
 
 
-def _run(module: ModuleType, function: Callable[..., object], file: str, rank: int, world_size: int) -> Pass:
+def _run(module: ModuleType, function: Callable[..., object], file: str) -> Pass:
     done = Pass()
+    main = sys.modules["__main__"]  # a rank's own, which knows its rank
     try:
-        for case in module.check(done.answer_with(function, file), rank, world_size):
+        for case in module.check(done.answer_with(function, file), main.rank, main.world_size):
             done.cases.append(case)
-            if isinstance(done.given, Raised) and done.given.no_answer:
+            if isinstance(done.given, AnswerRaised) and done.given.no_answer:
                 break
     except Exception as error:
         done.broke = f"{type(error).__name__}: {error}"
     return done
 
 
-def _describe(error: BaseException, file: str) -> Raised:
+def _describe(error: BaseException, file: str) -> AnswerRaised:
     described = describe_error(error)
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return Raised(
+    return AnswerRaised(
         described.what,
         described.own_lines if file in described.own_lines else "",  # none of it is the learner's: called wrongly
         untried=isinstance(error, NotImplementedError) and trace is not None and trace.tb_frame.f_code.co_filename == file,
@@ -148,7 +143,7 @@ def _tell(own: Pass) -> dict[str, object]:
 
 
 def _tell_found(found: object) -> dict[str, object]:
-    if isinstance(found, Raised):
+    if isinstance(found, AnswerRaised):
         state = {"state": "untried"} if found.untried else {}
         return {**state, "raised": found.what, "own_lines": found.own_lines, "no_answer": found.no_answer}
     return {"found": show(found)}

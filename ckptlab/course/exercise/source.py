@@ -1,10 +1,11 @@
 """An exercise as the kernel sees it: its file read by `ast`, never run, so that no torch is loaded. Pure but for reading."""
 
 import ast
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from ckptlab.course.content import id_of
 
 WRONG = "wrong_"
 
@@ -16,8 +17,7 @@ class Exercise:
     id: str  # "2.1"
     path: Path
     title: str
-    task: str
-    minutes: int
+    minutes: int  # as the heading above its cell says
     world_sizes: tuple[int, ...]
     hints: tuple[str, ...]
     in_kernel: bool  # it needs no ranks: the learner's function is also defined in the kernel
@@ -42,14 +42,12 @@ def read(path: Path) -> Exercise:
     tree = ast.parse(text, path.name)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     values = {name: value for node in tree.body for name, value in _constant(node)}
-    title, _, task = (ast.get_docstring(tree) or "").partition("\n")
     stub = _find_stub(functions, path)
     answers = [name for name in functions if name == "solution" or name.startswith(WRONG)]
     return Exercise(
         id=_id(path),
         path=path,
-        title=title,
-        task=task.strip(),
+        title=(ast.get_docstring(tree) or "").partition("\n")[0],
         minutes=_find(values, "MINUTES", path),
         world_sizes=tuple(_find(values, "WORLD_SIZES", path)),
         hints=tuple(_find(values, "HINTS", path)),
@@ -85,10 +83,9 @@ def _find(values: dict[str, object], name: str, path: Path):  # type: ignore[no-
 
 
 def _id(path: Path) -> str:
-    match = re.fullmatch(r"ex(\d\d)_(\d+)_\w+", path.stem)
-    if not match:
+    if (found := id_of(path)) is None:
         raise ValueError(f"{path.name} is not named like ex02_1_rows_of_a_rank.py")
-    return f"{int(match[1])}.{match[2]}"
+    return found
 
 
 def _text(text: str, function: ast.FunctionDef) -> str:

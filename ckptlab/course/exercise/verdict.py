@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ckptlab.course.exercise.source import Exercise
 from ckptlab.errors import WorldError
 
+STATES = ("untried", "wrong", "right, but", "right")  # "right, but" is over budget
 Told = Mapping[str, object]  # what `judge` says on one rank
 
 
@@ -14,7 +15,7 @@ class Verdict:
     """The outcome of one attempt."""
 
     id: str
-    state: str  # "right", "right, but" (over budget), "wrong", "untried"
+    state: str  # one of STATES
     text: str  # what the learner reads
     same_as: str | None = None  # the named wrong answer that gave the same in every case
     printed: str = ""  # what the answer printed in the world that the text speaks of
@@ -26,7 +27,7 @@ def worst(by_rank: Sequence[Told]) -> tuple[int, Told]:
 
     def order(rank: int) -> tuple[int, object, int, int]:
         told = by_rank[rank]
-        severity = ("untried", "wrong", "right, but", "right").index(str(told["state"]))
+        severity = STATES.index(str(told["state"]))
         kind = 2 if "raised" not in told else 1 if told["no_answer"] else 0  # a rank that raised let the others wait
         return severity, told["case"], kind, rank
 

@@ -1,6 +1,18 @@
-"""What a notebook understands beside Python: `%%ranks`, `%%exercise`, completion from a rank, errors in words."""
+"""What a notebook understands beside Python: `%%ranks`, `%%exercise`, completion from a rank, errors in words.
 
-from ckptlab.course.magics.shell import install
-from ckptlab.course.magics.shell import install as load_ipython_extension  # a kernel's settings name this package
+A kernel's settings name this package, notebooks name `ckptlab.course`: at a name that is loaded already IPython prints that.
+"""
 
-__all__ = ["install", "load_ipython_extension"]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+__all__ = ["load_ipython_extension"]
+
+
+def load_ipython_extension(shell: "InteractiveShell") -> None:
+    """Give a notebook the course's magics; IPython calls it. Loading twice does no harm."""
+    from ckptlab.course.magics.shell import install  # IPython is loaded only where a notebook is
+
+    install(shell)

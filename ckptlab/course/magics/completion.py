@@ -1,24 +1,29 @@
-"""Completion inside `%%ranks`: the names are rank 0's, asked for only while it has nothing else to do. Never by jedi."""
+"""Completion inside `%%ranks`: the names are rank 0's, asked for only while it has nothing else to do. Never by jedi.
+
+Rank 0 imports this module to run `names_like`, so that IPython is imported where the kernel needs it only.
+"""
 
 import rlcompleter
 import sys
 from collections.abc import Callable
-from typing import cast
-
-from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
-from IPython.core.interactiveshell import InteractiveShell
+from typing import TYPE_CHECKING, cast
 
 from ckptlab.errors import WorldError
 from ckptlab.ranks import World
 
+if TYPE_CHECKING:
+    from IPython.core.completer import CompletionContext, SimpleMatcherResult
+    from IPython.core.interactiveshell import InteractiveShell
+
 MOST = 2000
 
 
-def rank_names(shell: InteractiveShell) -> Callable[[CompletionContext], SimpleMatcherResult]:
+def rank_names(shell: "InteractiveShell") -> "Callable[[CompletionContext], SimpleMatcherResult]":
     """Make the matcher that IPython asks what can stand where the cursor is."""
+    from IPython.core.completer import SimpleCompletion, context_matcher
 
     @context_matcher(identifier="ckptlab.ranks", priority=1000.0)  # type: ignore[untyped-decorator]  # IPython's
-    def match(context: CompletionContext) -> SimpleMatcherResult:
+    def match(context: "CompletionContext") -> "SimpleMatcherResult":
         world = shell.user_ns.get("world")
         if not _is_for_ranks(context.full_text) or not isinstance(world, World) or not world.is_idle(0):
             return {"completions": []}
@@ -28,7 +33,7 @@ def rank_names(shell: InteractiveShell) -> Callable[[CompletionContext], SimpleM
             return {"completions": []}
         return {"completions": [SimpleCompletion(text=name) for name in names], "suppress": True}
 
-    return cast(Callable[[CompletionContext], SimpleMatcherResult], match)
+    return cast("Callable[[CompletionContext], SimpleMatcherResult]", match)
 
 
 def names_like(text: str) -> list[str]:

@@ -1,8 +1,10 @@
 """`%%exercise 2.1`: the cell is the learner's answer; the verdict is printed and kept."""
 
+import io
 import os
 import re
 import traceback
+from contextlib import redirect_stdout
 
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -21,7 +23,7 @@ def run_exercise(shell: InteractiveShell, line: str, cell: str) -> None:
         raise UsageError("write the exercise's number after %%exercise, as in: %%exercise 2.1")
     exercise = read(content.exercise_file(id_))
     try:
-        verdict = try_answer(id_, cell)
+        verdict = try_answer(exercise, cell)
     except KeyboardInterrupt:
         raise WorldError(f"{id_}: interrupted; this attempt does not count") from None
     except SyntaxError as error:
@@ -41,6 +43,7 @@ def in_words(error: SyntaxError) -> UsageError:
 
 def _define_here(shell: InteractiveShell, id_: str, cell: str) -> None:
     try:
-        define(cell, f"<exercise {id_}>", shell.user_ns)
-    except Exception as error:
+        with redirect_stdout(io.StringIO()):  # what it prints was shown already
+            define(cell, f"<exercise {id_}>", shell.user_ns)
+    except (Exception, SystemExit) as error:
         print(f"The function could not be defined in this notebook: {type(error).__name__}: {error}")

@@ -9,6 +9,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from ckptlab.course.magics.exercise import in_words
 from ckptlab.errors import UsageError, WorldError
 from ckptlab.ranks import World
+from ckptlab.ranks.verdict import name_ranks
 
 MOST_SHOWN = 10_000  # characters of one rank's value
 USAGE = "write %%ranks, %%ranks 0,2 (these ranks only) or %%ranks --to NAME (the values into a variable)"
@@ -48,15 +49,6 @@ def run_ranks(shell: InteractiveShell, line: str, cell: str) -> ByRank | None:
     if variable:
         shell.user_ns[variable] = values
     return None if variable or all(value is None for value in values) else values
-
-
-def name_ranks(ranks: Sequence[int]) -> str:
-    """`name_ranks([1])` is "rank 1", of [0, 1, 2] "ranks 0-2", of [0, 2] "ranks 0, 2"."""
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    if list(ranks) == list(range(ranks[0], ranks[0] + len(ranks))):
-        return f"ranks {ranks[0]}-{ranks[-1]}"
-    return f"ranks {', '.join(map(str, ranks))}"
 
 
 def _read(line: str) -> tuple[list[int] | None, str | None]:

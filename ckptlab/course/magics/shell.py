@@ -1,6 +1,7 @@
 """How the course changes a notebook's kernel: two magics, comments above them, completion, and errors told in words."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import cast
 
@@ -47,5 +48,6 @@ def tell_in_words(
 ) -> list[str]:
     """Show an error's message alone: it has the learner's own lines in it, and the kernel's lead nowhere."""
     lines = str(error).splitlines()
-    shell._showtraceback(kind, error, lines)
+    with suppress(KeyboardInterrupt):  # IPython would take this function away for good
+        shell._showtraceback(kind, error, lines)
     return lines

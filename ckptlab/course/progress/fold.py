@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ckptlab.course.content import lab_of
+from ckptlab.course.exercise.verdict import STATES
 from ckptlab.course.journal import Event
 
 
@@ -13,7 +14,7 @@ class Tried:
 
     num_attempts: int = 0
     num_hints: int = 0
-    state: str = "untried"  # then the best verdict: "wrong", "right, but", "right"
+    state: str = STATES[0]  # then the best verdict
     source: str = ""  # of the best attempt, the newest of these
 
 
@@ -27,9 +28,6 @@ class Facts:
     def tried(self, id_: str) -> Tried:
         """Return what was done in an exercise, nothing at first."""
         return self.exercises.get(id_, Tried())
-
-
-STATES = ("untried", "wrong", "right, but", "right")
 
 
 def fold(events: Iterable[Event]) -> Facts:

@@ -1,5 +1,8 @@
 """Progress as a whole: shown, taken along, begun again, checked again."""
 
+import json
+import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,59 +28,94 @@ class Progress:
         """Write a copy of the journal beside the notebook, to download.
 
         Raises:
-            UsageError: the file holds events that the journal does not; it is left as it is.
+            UsageError: the file holds what the journal does not; it is left as it is.
         """
         path = Path(file)
         events = journal.read()
-        if path.exists() and _new(_read(path), events):
-            raise UsageError(
-                f'{file} holds progress that your journal does not: progress.load("{file}") takes it in, '
-                f'or progress.save("another.jsonl") writes beside it'
-            )
-        path.write_bytes(journal.journal_file().read_bytes() if events else b"")
+        if path.exists():
+            _refuse_to_lose(path, events)
+        _replace(path, journal.to_lines(events))
         print(f"Your progress is saved in {file} ({len(events)} events). In JupyterLab, download it from the list of files.")
 
     def load(self, file: str | Path = SAVED) -> None:
-        """Take in the events of a saved journal that are not there yet."""
-        new = _new(_read(Path(file)), journal.read())
+        """Take in the events of a saved journal that are not there yet.
+
+        recheck() would run the answers in it; load only files that you saved.
+        """
+        saved, num_damaged = _read(Path(file))
+        if num_damaged:
+            print(f"{num_damaged} lines of {file} are damaged and left out.")
+        new = _new(saved, journal.read())
         if new:
             journal.append_all(new)
         print(f"{len(new)} events of {file} are new and are in your journal now.")
+        if num_answers := sum(tried.state.startswith("right") for tried in fold(new).exercises.values()):
+            answers = f"{num_answers} answer{'s' if num_answers > 1 else ''}"
+            print(f"recheck() would run the {answers} in it; load only files that you saved.")
 
 
 def reset(lab: str) -> None:
     """Count a lab's exercises and predictions as untried; the journal keeps what was done."""
-    if lab not in {path.stem[:2] for path in content.labs()} | {content.lab_of(id_) for id_ in content.exercises()}:
+    if lab not in {path.stem[:2] for path in content.labs()}:
         raise UsageError(f'there is no lab {lab!r}; a lab is called by its two digits, as in reset("02")')
     journal.append("reset", lab=lab)
     print(f"Lab {lab} counts as untried.")
 
 
 def recheck() -> None:
-    """Run every right answer again, as it was given, and print what it is today."""
+    """Run every right answer again, as it was given, and print what it is today.
+
+    Of a file that was loaded, recheck() would run the answers in it; load only files that you saved.
+    """
     facts = fold(journal.read())
     right = [id_ for id_ in content.exercises() if facts.tried(id_).state.startswith("right")]
     for id_ in right:
-        print(run_answer(read(content.exercise_file(id_)), facts.tried(id_).source).text)
+        try:
+            print(run_answer(read(content.exercise_file(id_)), facts.tried(id_).source).text)
+        except (SyntaxError, UsageError) as error:  # kept when the exercise was another
+            print(f"{id_}: the answer that was right does not run any more: {error}")
     if not right:
         print("No exercise is right yet.")
 
 
-def _read(path: Path) -> list[journal.Event]:
+def _refuse_to_lose(path: Path, events: list[journal.Event]) -> None:
+    saved, num_damaged = _read(path)
+    beside = 'progress.save("another.jsonl") writes beside it'
+    if num_damaged:
+        raise UsageError(f"{path} has {num_damaged} lines that are no progress, and is left as it is: {beside}")
+    if _new(saved, events):
+        raise UsageError(f'{path} holds progress that your journal does not: progress.load("{path}") takes it in, or {beside}')
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file as a whole or not at all, for its owner only."""
+    path = path.resolve()  # a link stays one
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _read(path: Path) -> tuple[list[journal.Event], int]:
+    """Return a file's events, and how many of its lines are none."""
     if not path.is_file():
         raise UsageError(f"there is no file {path}; in JupyterLab, upload it beside the notebook first")
     if path.stat().st_size > MOST_BYTES:
         raise UsageError(f"{path} has {path.stat().st_size:,} bytes; a saved journal is smaller")
-    events, num_damaged = journal.parse(path.read_bytes())
-    if num_damaged:
-        print(f"{num_damaged} lines of {path} are damaged and left out.")
-    return events
+    return journal.parse(path.read_bytes())
 
 
 def _new(events: list[journal.Event], there: list[journal.Event]) -> list[journal.Event]:
     """Return the events that are not there, in order, each once."""
-    new = []
-    for event in events:
-        if event not in there and event not in new:
-            new.append(event)
-    return new
+    known = set(map(_key, there))
+    return [event for key, event in {_key(event): event for event in events}.items() if key not in known]
+
+
+def _key(event: journal.Event) -> str:
+    return json.dumps(event, sort_keys=True)
