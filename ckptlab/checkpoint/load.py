@@ -36,7 +36,7 @@ Wanted = Callable[[Manifest, State], Contents]
 ERRORS: dict[str | None, type[LoadError]] = {cls.__name__: cls for cls in (CorruptError, ResumeError)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Loaded:
     """What a load gave.
 
@@ -55,6 +55,12 @@ class Loaded:
     rank_state: State
     missing: Mapping[str, list[str]]
     unexpected: Mapping[str, list[str]]
+
+    def __repr__(self) -> str:
+        """Few words: a notebook shows what a last line gives, and the contents are a model."""
+        missing, unexpected = (sum(map(len, names.values())) for names in (self.missing, self.unexpected))
+        left = f", {missing} names missing, {unexpected} unexpected" if missing or unexpected else ""
+        return f"<step {self.manifest.step}: {len(self.contents.model)} tensors of the model{left}>"
 
 
 def load(

@@ -33,8 +33,10 @@ def id_of(path: Path) -> str | None:
 def exercise_file(id_: str) -> Path:
     """Return an exercise's file; raise `UsageError` when there is none."""
     there = exercises()
+    if not isinstance(id_, str):
+        raise UsageError(f'write the number of an exercise in quotes, as in "2.1"; found {id_!r}')
     if id_ not in there:
-        raise UsageError(f"there is no exercise {id_!r}; there are {', '.join(map(repr, there))}")
+        raise UsageError(f"there is no exercise {id_}; there are {', '.join(there)}")
     return there[id_]
 
 

@@ -21,13 +21,17 @@ PLACEMENTS = ("Shard(0)", "Shard(1)", REPLICATE)
 LABEL_WIDTH = {"description_width": "11em"}  # as wide as the longest label
 
 
-class PlacementPicker:
-    """Number fields and buttons with visible labels, above the figure and its words, which follow them.
+class placement_picker:
+    """Let a learner choose a tensor of up to 16 x 16 elements, a mesh and placements, and see which rank holds what.
 
-    A second mesh axis of one rank is none: the mesh has one axis then, and the second placement cannot be chosen.
+    Number fields and buttons with visible labels stand above the figure and its words, which follow them. A second mesh axis
+    of one rank is none: the mesh has one axis then, and the second placement cannot be chosen. Labs call it as they call the
+    figures, hence its small letter.
     """
 
-    def __init__(self, shape: tuple[int, int], mesh: tuple[int, ...], placements: Sequence[str]) -> None:
+    def __init__(
+        self, shape: tuple[int, int] = (8, 6), mesh: tuple[int, ...] = (4,), placements: Sequence[str] = ("Shard(0)",)
+    ) -> None:
         self.shape = [_number(label, MOST_ELEMENTS, size) for label, size in zip(("Rows", "Columns"), shape, strict=True)]
         self.mesh = [_number(f"Ranks on axis {axis}", MOST_RANKS, size) for axis, size in enumerate((*mesh, 1)[:2])]
         self.placements = [_buttons(axis, chosen) for axis, chosen in enumerate((*placements, REPLICATE)[:2])]
@@ -62,14 +66,7 @@ class PlacementPicker:
         picture = self.picture()
         view = {"model_id": self.box.model_id, "version_major": 2, "version_minor": 0}
         show({"application/vnd.jupyter.widget-view+json": view, "text/plain": picture.text})
-        show({"text/html": picture.fold("In words, as first chosen; run the cell to choose")})
-
-
-def placement_picker(
-    shape: tuple[int, int] = (8, 6), mesh: tuple[int, ...] = (4,), placements: Sequence[str] = ("Shard(0)",)
-) -> PlacementPicker:
-    """Let a learner choose a tensor of up to 16 x 16 elements, a mesh and placements, and see which rank holds what."""
-    return PlacementPicker(shape, mesh, placements)
+        show({"text/html": picture.fold("In words, as first chosen (run the cell to choose)")})
 
 
 def _number(label: str, most: int, value: int) -> Any:

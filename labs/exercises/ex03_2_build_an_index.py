@@ -2,7 +2,7 @@
 
 `folder` holds the safetensors files of one model and no index. Return what `model.safetensors.index.json` would hold:
 `{"metadata": {"total_size": ...}, "weight_map": {...}}`. `total_size` is the bytes of all tensors; `weight_map` gives for each
-tensor the name of its file, as it stands beside the index. Read the headers only.
+tensor the name of its file, as it stands beside the index.
 """
 
 import contextlib

@@ -38,8 +38,23 @@ def course(tmp_path_factory) -> Iterator[tuple[Path, str]]:
 
 
 @pytest.fixture(scope="module")
-def page(chromium: str, tmp_path_factory) -> Iterator[object]:
-    """A page of a new browser; an error in the page's own scripts fails the test that is running."""
+def wrong_in_page() -> list[str]:
+    """The errors in the page's own scripts, since the last test."""
+    return []
+
+
+@pytest.fixture(autouse=True)
+def nothing_wrong_in_page(wrong_in_page: list[str]) -> Iterator[None]:
+    """Fail the test in which the page's own scripts raise an error."""
+    yield
+    found = wrong_in_page.copy()
+    wrong_in_page.clear()
+    assert found == []
+
+
+@pytest.fixture(scope="module")
+def page(chromium: str, wrong_in_page: list[str], tmp_path_factory) -> Iterator[object]:
+    """A page of a new browser."""
     from playwright.sync_api import sync_playwright
 
     profile = tmp_path_factory.mktemp("profile")
@@ -47,6 +62,7 @@ def page(chromium: str, tmp_path_factory) -> Iterator[object]:
         window = playwright.chromium.launch_persistent_context(
             profile, executable_path=chromium, args=FLAGS, viewport={"width": 1280, "height": 900}
         )
+        window.pages[0].on("pageerror", lambda error: wrong_in_page.append(str(error)))
         yield window.pages[0]
         window.close()
 

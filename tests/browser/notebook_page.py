@@ -22,6 +22,13 @@ FINISHED = """() => {
     return !prompts.includes('[*]:') && prompts.some((prompt) => /[0-9]/.test(prompt));
 }"""
 
+TOO_WIDE = """() => {
+    const end = document.querySelector('.jp-Notebook').getBoundingClientRect().right;
+    return [...document.querySelectorAll('.jp-Notebook .jp-OutputArea-output')]
+        .filter((output) => [output, ...output.querySelectorAll(':not(table, table *)')]
+            .some((part) => part.getBoundingClientRect().right > end + 1))
+        .map((output) => output.innerText.slice(0, 60));
+}"""  # the cell outputs that reach beyond the notebook, by what they begin with; a table may, for its output scrolls
 CONTRAST = """() => {
     const light = (rgb) => {
         const [r, g, b] = rgb.match(/[0-9.]+/g).map((c) => c / 255)
@@ -29,7 +36,8 @@ CONTRAST = """() => {
         return 0.2126 * r + 0.7152 * g + 0.0722 * b;
     };
     const page = light(getComputedStyle(document.querySelector('.jp-Notebook')).backgroundColor);
-    return [...document.querySelectorAll('.js-plotly-plot :is(.g-gtitle, .xtick, .ytick, .g-xtitle, .g-ytitle) text')]
+    const groups = '.g-gtitle, .xtick, .ytick, .g-xtitle, .g-ytitle, .legend, .annotation';
+    return [...document.querySelectorAll(`.js-plotly-plot :is(${groups}) text`)]
         .map((text) => light(getComputedStyle(text).fill))
         .map((text) => (Math.max(text, page) + 0.05) / (Math.min(text, page) + 0.05));
 }"""  # of every text of a figure with the page, as WCAG 2.2 reckons it; 4.5 is asked of text

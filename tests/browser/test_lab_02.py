@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from notebook_page import AREA, CONTRAST, IMAGE, PAINTED, Notebook, outputs_of
+from notebook_page import AREA, CONTRAST, IMAGE, PAINTED, TOO_WIDE, Notebook, outputs_of
 
 from ckptlab.course.content import exercise_file
 
@@ -44,7 +44,7 @@ def test_a_wrong_answer_is_diagnosed_a_hint_helps_and_the_right_one_counts(lab: 
     assert "right" in told
     told = lab.run(lab.add_below(below, "progress()  # now"))
     photograph(lab.page, "02-progress")
-    assert re.search(r"\b1\b", told)
+    assert re.search(r"02 shards\s+1\b", told)
 
 
 def test_a_moved_widget_redraws_the_picture_and_says_it_in_words(lab: Notebook, photograph) -> None:
@@ -71,8 +71,9 @@ def test_figures_can_be_read_on_the_dark_theme_and_on_a_narrow_page(lab: Noteboo
         contrasts = lab.page.evaluate(CONTRAST)
         assert contrasts
         assert min(contrasts) >= 4.5, theme
-    lab.show_whole(width=700)  # the notebook itself is about 400 wide
+    lab.show_whole(width=700)  # the outputs are about 330 wide
     photograph(lab.page, "02-narrow")
+    assert lab.page.evaluate(TOO_WIDE) == []
 
 
 def test_a_reload_keeps_what_was_written_and_shown(lab: Notebook, photograph) -> None:

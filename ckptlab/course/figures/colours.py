@@ -15,7 +15,9 @@ ORANGE, SKY, GREEN, YELLOW, VERMILLION, PURPLE, GREY = FILLS = (
 )
 LABEL = "#000000"  # on a fill
 TEXT = "#797979"  # on the page: 4.3 to 1 on JupyterLab's white and on its dark #111111; no colour has more on both
-THEME_STYLE = (  # where a page takes it, it gives figures without a ground of their own the page's own text colour
+# Where a page takes it, it gives figures without a ground of their own the page's own text colour. Every figure brings it,
+# for JupyterLab takes outputs out of the page that are out of sight, cleared or folded: none can carry it for all.
+THEME_STYLE = (
     '<style>.js-plotly-plot:has(.main-svg[style*="rgba(0, 0, 0, 0)"])'
     " :is(.gtitle, .xtitle, .ytitle, .xtick text, .ytick text, .legendtext, .annotation-text)"
     f"{{fill: var(--jp-content-font-color1, {TEXT}) !important}}</style>"
@@ -27,15 +29,3 @@ CLEAR = "rgba(0, 0, 0, 0)"
 def fill(number: int) -> str:
     """Give the fill of the thing with this number; after seven they come again."""
     return FILLS[number % len(FILLS)]
-
-
-def contrast(one: str, other: str) -> float:
-    """Give WCAG's contrast of two colours, written `#rrggbb`: 1 for the same, 21 for black on white."""
-    darker, lighter = sorted((_luminance(one), _luminance(other)))
-    return (lighter + 0.05) / (darker + 0.05)
-
-
-def _luminance(colour: str) -> float:
-    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -7,6 +7,7 @@ from typing import Self
 
 from ckptlab.errors import UsageError
 from ckptlab.format.boxes import Box, whole
+from ckptlab.ranks.verdict import name_ranks
 
 MOST_ELEMENTS = 16  # in a dim, to be seen one by one
 
@@ -44,7 +45,7 @@ class Holders:
         for rank, boxes in enumerate(self.boxes):
             ranks_by_text.setdefault("; ".join(map(self._say, boxes)) or "nothing", []).append(rank)
         for text, ranks in ranks_by_text.items():
-            yield f"rank{'s' * (len(ranks) > 1)} {name_ranks(ranks, ', ')}: {text}"
+            yield f"{name_ranks(ranks)}: {text}"
         if missing := self._num_missing():
             yield f"no rank: {_count(missing)}"
 
@@ -64,13 +65,6 @@ class Holders:
             for width, ranks in zip(widths, row, strict=True)
             if not ranks
         )
-
-
-def name_ranks(ranks: Sequence[int], comma: str = ",") -> str:
-    """Name ascending ranks in few letters: "0", "0,2", "0-3", "0,2,4-7"."""
-    starts = [at for at, rank in enumerate(ranks) if at == 0 or ranks[at - 1] != rank - 1]
-    runs = [ranks[begin:end] for begin, end in pairwise([*starts, len(ranks)])]
-    return comma.join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def _read(rank: int, shape: Sequence[int], offset: Sequence[int], size: Sequence[int]) -> Box:

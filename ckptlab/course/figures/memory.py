@@ -12,35 +12,35 @@ BYTES: Mapping[str, int] = MappingProxyType(  # a parameter
     {"parameters": 2, "gradients": 2, "master weights": 4, "first moment": 4, "second moment": 4}
 )
 SCHEMES: Mapping[str, int] = MappingProxyType(  # how many of these, from the end, are sharded
-    {"data parallel": 0, "ZeRO 1": 3, "ZeRO 2": 4, "ZeRO 3 (FSDP2)": 5}
+    {"data parallel": 0, "ZeRO 1": 3, "ZeRO 2": 4, "ZeRO 3": 5}
 )
 PATTERNS = ("", "/", "", "x", ".")
 GB = 10**9
+DEVICE_GB = 80  # an H100
 
 
-def memory(num_parameters: float, num_ranks: int, device_gb: float = 80) -> Picture:
+def memory(num_parameters: float, num_ranks: int) -> Picture:
     """Draw the bytes a rank of a model's training state, with a line for what a device has.
 
     Mixed-precision Adam keeps 2 + 2 + 4 + 4 + 4 bytes a parameter: parameters and gradients in 16 bits, and in 32 bits a
     master copy of the parameters and two moments. Data parallel keeps all of it on every rank. ZeRO 1 shards the last three
-    over the ranks, ZeRO 2 the gradients too, ZeRO 3 (and FSDP2) the parameters too. Source: Rajbhandari, Rasley, Ruwase, He,
-    "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models" (2020), section 3 and figure 1. Activations and
-    buffers come on top.
+    over the ranks, ZeRO 2 the gradients too, ZeRO 3 the parameters too. Source: Rajbhandari, Rasley, Ruwase, He,
+    "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models" (2020), section 3 and figure 1. Activations,
+    buffers and, under ZeRO 3, gathered layers come on top.
 
     Args:
         num_parameters: of the whole model.
         num_ranks: over which is sharded.
-        device_gb: memory of a device, in GB of 10**9 bytes.
     """
     gb = {scheme: _gb_by_part(num_parameters, num_ranks, num_sharded) for scheme, num_sharded in SCHEMES.items()}
     totals = {scheme: sum(parts.values()) for scheme, parts in gb.items()}
     title = f"Memory a rank: {num_parameters / 1e9:,.4g} billion parameters, {num_ranks:,} ranks"
-    header = ("GB a rank", *BYTES, "in all", f"in {device_gb:g} GB")
+    header = ("GB a rank", *BYTES, "in all", f"in {DEVICE_GB} GB")
     rows = [
-        (scheme, *map(_say, parts.values()), _say(totals[scheme]), "fits" if totals[scheme] <= device_gb else "too much")
+        (scheme, *map(_say, parts.values()), _say(totals[scheme]), "fits" if totals[scheme] <= DEVICE_GB else "too much")
         for scheme, parts in gb.items()
     ]
-    return Picture(figure=_figure(title, gb, totals, device_gb), text=f"{title}\n{table([header, *rows])}")
+    return Picture(figure=_figure(title, gb, totals), text=f"{title}\n{table([header, *rows])}")
 
 
 def _gb_by_part(num_parameters: float, num_ranks: int, num_sharded: int) -> dict[str, float]:
@@ -55,7 +55,7 @@ def _say(gb: float) -> str:
     return f"{gb:,.1f}" if gb >= 0.05 else f"{gb:.2g}"
 
 
-def _figure(title: str, gb: Mapping[str, Mapping[str, float]], totals: Mapping[str, float], device_gb: float) -> go.Figure:
+def _figure(title: str, gb: Mapping[str, Mapping[str, float]], totals: Mapping[str, float]) -> go.Figure:
     names = [f"{scheme}<br>{_say(total)} GB" for scheme, total in totals.items()]
     bars = [
         go.Bar(
@@ -68,7 +68,7 @@ def _figure(title: str, gb: Mapping[str, Mapping[str, float]], totals: Mapping[s
         )
         for number, part in enumerate(BYTES)
     ]
-    longest = 1.05 * max(*totals.values(), device_gb)
+    longest = 1.05 * max(*totals.values(), DEVICE_GB)
     figure = draw(
         bars,
         title,
@@ -81,9 +81,9 @@ def _figure(title: str, gb: Mapping[str, Mapping[str, float]], totals: Mapping[s
         legend={"orientation": "h", "traceorder": "normal", "x": 0, "xref": "container", "y": 0, "yref": "container"},
     )
     line = {"color": colours.TEXT, "width": 3}
-    side = "left" if device_gb < longest / 2 else "right"
-    words = {"text": f"a device: {device_gb:g} GB", "xanchor": side, "yanchor": "bottom", "y": 1, "yref": "paper"}
-    return figure.add_vline(device_gb, line=line, annotation=words)
+    side = "left" if longest / 2 > DEVICE_GB else "right"
+    words = {"text": f"a device: {DEVICE_GB} GB", "xanchor": side, "yanchor": "bottom", "y": 1, "yref": "paper"}
+    return figure.add_vline(DEVICE_GB, line=line, annotation=words)
 
 
 def _pattern(number: int) -> dict[str, object]:

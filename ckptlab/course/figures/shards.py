@@ -8,8 +8,9 @@ from itertools import pairwise
 import plotly.graph_objects as go
 
 from ckptlab.course.figures import colours
-from ckptlab.course.figures.holders import Boxes, Holders, Ranks, name_ranks
+from ckptlab.course.figures.holders import Boxes, Holders, Ranks
 from ckptlab.course.figures.picture import Picture, draw, table
+from ckptlab.ranks.verdict import in_runs
 
 MOST_TICKS = 8
 NOBODY = "-"
@@ -41,7 +42,7 @@ def shards(shape: Sequence[int], boxes_by_rank: Boxes, title: str = "") -> Pictu
     """
     holders = Holders.find(shape, boxes_by_rank)
     title = title or f"A tensor of shape ({', '.join(map(str, shape))}), by rank"
-    grid = [[name_ranks(ranks) or NOBODY for ranks in row] for row in holders.cells] if holders.one_by_one else []
+    grid = [[in_runs(ranks, ",") or NOBODY for ranks in row] for row in holders.cells] if holders.one_by_one else []
     text = "\n".join(filter(None, (title, table(grid), *holders.lines())))
     return Picture(figure=_figure(title, holders), text=text)
 
@@ -89,7 +90,7 @@ def _steps() -> list[list[object]]:
 
 def _label(ranks: Ranks, num_columns: int, one_by_one: bool) -> str:
     word = "" if one_by_one else f"rank{'s' * (len(ranks) > 1)} "
-    return "<br>".join(textwrap.wrap(word + name_ranks(ranks, ", "), max(3, PLOT_LETTERS // num_columns)))
+    return "<br>".join(textwrap.wrap(word + in_runs(ranks), max(3, PLOT_LETTERS // num_columns)))
 
 
 def _axis(name: str, edges: Sequence[int], one_by_one: bool) -> dict[str, object]:

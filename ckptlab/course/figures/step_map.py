@@ -41,7 +41,7 @@ def step_map(step_path: str | Path) -> Picture:
     if step.manifest is None:
         raise FormatError(f"{step.path.name}: {step.fault}; there is nothing to show")
     areas = list(_areas(step.manifest))
-    title = f"{step.path.name}: {step.num_bytes:,} bytes in {len(step.manifest.files)} files"
+    title = f"{step.path.name}: {step.num_bytes:,} bytes in {len(step.manifest.files)} files, and manifest.json"
     rows = [("  " * bool(area.inside) + area.name, f"{area.num_bytes:,}") for area in areas]
     text = table([("file, and tensors in it", "bytes"), *rows])
     return Picture(figure=_figure(title, step.path.name, step.num_bytes, areas), text=f"{title}\n{text}")
