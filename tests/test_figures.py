@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
-from ckptlab.course.figures import Picture, anatomy, boxes_by_rank, colours, memory, shards, step_map
+from ckptlab.course.figures import Picture, anatomy, boxes_by_rank, colours, memory, sample_order, shards, step_map
 from ckptlab.course.widgets import PLACEMENTS, placement_picker
 from ckptlab.errors import FormatError, UsageError
 from ckptlab.ranks import World
@@ -172,6 +172,27 @@ def test_memory_is_that_of_the_zero_paper() -> None:
     ]
 
 
+def test_the_order_of_samples_marks_what_repeats_and_says_what_was_left_out() -> None:
+    trained = [[[7, 2], [0, 9], [5, 1]], [[2, 4], [7, 6], [8, 3]]]
+    picture = sample_order(trained, steps_in_epoch=2, num_samples=10, resumed_after=[1])
+    cells, layout = picture.figure.data[0], picture.figure.layout
+    labels = [[cells.text[2 * rank + slot][step] for slot in range(2)] for rank in range(2) for step in range(3)]
+    assert labels == [["7", "2"], ["0", "9"], ["5", "1"], ["2*", "4"], ["7*", "6"], ["8", "3"]]
+    assert [row.split("  ", 1)[1].replace("|", "").split() for row in picture.text.splitlines()[3:5]] == [
+        [label for number in range(3 * rank, 3 * rank + 3) for label in labels[number]] for rank in range(2)
+    ]
+    assert [[z == 2 for z in row] for row in cells.z] == [[text.endswith("*") for text in row] for row in cells.text]
+    assert [shape.x0 for shape in layout.shapes if shape.line.width == 4] == [1.5]
+    assert [note.text for note in layout.annotations] == ["epoch 0", "epoch 1", "resume"]
+    assert picture.text.splitlines()[-3:] == [
+        "| the run was resumed after step 1, in epoch 0",
+        "epoch 0, steps 1-2: 6 samples, 4 of them once, and again (*): 2, 7, left out: 1, 3, 5, 8",
+        "epoch 1, step 3: 4 samples, each once",
+    ]
+    with pytest.raises(UsageError, match=r"the ranks trained for \[1, 2\] steps"):
+        sample_order([[[1]], [[1], [2]]], steps_in_epoch=2)
+
+
 def test_labels_can_be_read_on_every_fill_and_text_on_light_and_dark_pages() -> None:
     assert all(contrast(colours.LABEL, fill) >= 4.5 for fill in colours.FILLS)
     assert all(contrast(colours.TEXT, page) >= 4.3 for page in ("#ffffff", "#111111"))
@@ -215,7 +236,7 @@ def test_a_fold_has_the_title_of_its_figure_as_its_name() -> None:
 
 
 def test_examples_in_docstrings_are_right() -> None:
-    for module in ("placements", "shards"):
+    for module in ("placements", "sample_order", "shards"):
         found = doctest.testmod(sys.modules[f"ckptlab.course.figures.{module}"])
         assert found.attempted > 0
         assert found.failed == 0

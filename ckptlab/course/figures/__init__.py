@@ -4,7 +4,8 @@ from ckptlab.course.figures.anatomy import anatomy
 from ckptlab.course.figures.memory import memory
 from ckptlab.course.figures.picture import Picture
 from ckptlab.course.figures.placements import boxes_by_rank
+from ckptlab.course.figures.sample_order import sample_order
 from ckptlab.course.figures.shards import shards
 from ckptlab.course.figures.step_map import step_map
 
-__all__ = ["Picture", "anatomy", "boxes_by_rank", "memory", "shards", "step_map"]
+__all__ = ["Picture", "anatomy", "boxes_by_rank", "memory", "sample_order", "shards", "step_map"]
