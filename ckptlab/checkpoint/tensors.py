@@ -135,7 +135,8 @@ def _spans(tensor: DTensor, dim: int) -> list[tuple[int, int]]:
     """
     coordinate, mesh = tensor.device_mesh.get_coordinate(), tensor.device_mesh
     assert coordinate is not None, "the caller has asked"
-    shards = {a: p for a, p in enumerate(tensor.placements) if not p.is_replicate() and p.dim % tensor.ndim == dim}  # type: ignore[attr-defined]
+    cuts = {axis: placement for axis, placement in enumerate(tensor.placements) if not placement.is_replicate()}
+    shards = {a: p for a, p in cuts.items() if p.dim % tensor.ndim == dim}  # type: ignore[attr-defined]  # both kinds have it
     plain = [axis for axis, placement in shards.items() if not hasattr(placement, "split_factor")]
     spans = [(0, tensor.shape[dim])]
     for axis in (*plain, *sorted(shards.keys() - set(plain), reverse=True)):

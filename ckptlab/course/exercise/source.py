@@ -4,6 +4,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ckptlab.course.content import id_of
 
@@ -76,7 +77,7 @@ def _constant(node: ast.stmt) -> Sequence[tuple[str, object]]:
     return []
 
 
-def _find(values: dict[str, object], name: str, path: Path):  # type: ignore[no-untyped-def]
+def _find(values: dict[str, Any], name: str, path: Path) -> Any:
     if name not in values:
         raise ValueError(f"{path.name} does not say {name}")
     return values[name]
