@@ -4,10 +4,18 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from jobs import GLOBAL_BATCH, NUM_SAMPLES, train, trained
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.utils.data import DataLoader
 
 from ckptlab.errors import RankLost
 from ckptlab.ranks import World
+from ckptlab.resume import Checkpointer, ResumableSampler, TrainState
+from ckptlab.resume.sampler import order
 from ckptlab.steps import compare, list_steps
 
 STEPS_IN_EPOCH = NUM_SAMPLES // GLOBAL_BATCH
@@ -40,3 +48,40 @@ def test_a_run_killed_again_and_again_is_bitwise_the_run_that_was_never_broken(
 
 def epoch_samples(lines: list[dict[int, str]], steps: range) -> list[int]:
     return [sample for step in steps for rank in lines for sample in json.loads(rank[step])["samples"]]
+
+
+def train_on_two_axes(run: Path, until: int) -> list[list[int]]:
+    """Train an FSDP2 over tensor parallel model, and return the samples of each step on this rank."""
+    torch.manual_seed(0)
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    fully_shard(model, mesh=mesh["data"])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    sampler = ResumableSampler(24, global_batch=4, seed=0, mesh=mesh["data"])
+    state = TrainState(model=model, optimizer=optimizer, loader=DataLoader(torch.arange(24), batch_sampler=sampler))
+    seen: list[list[int]] = []
+    with Checkpointer(run, every=1, keep_last=None) as checkpointer:
+        checkpointer.resume(state)
+        for (batch,) in state.steps(until=until):
+            model(torch.stack([batch.sin(), batch.cos(), batch / 24, batch % 3], 1)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            seen.append(batch.tolist())
+            checkpointer.save_if_due(state)
+    return seen
+
+
+def test_ranks_that_share_layers_train_on_the_same_samples_and_resume_exactly(tmp_path: Path) -> None:
+    with World(4) as world:
+        unbroken = world.run(train_on_two_axes, tmp_path / "unbroken", 5)
+        world.run(train_on_two_axes, tmp_path / "broken", 2)
+        world.restart()
+        rest = world.run(train_on_two_axes, tmp_path / "broken", 5)
+    assert unbroken[0] == unbroken[1]
+    assert unbroken[2] == unbroken[3]
+    assert [by_step[2:] for by_step in unbroken] == rest
+    dealt = [sample for one, other in zip(unbroken[0], unbroken[2], strict=True) for sample in one + other]
+    assert dealt == order(24, seed=0, epoch=0)[: 4 * 5].tolist()
+    pairs = zip(list_steps(tmp_path / "unbroken"), list_steps(tmp_path / "broken"), strict=True)
+    assert [list(compare(one, other)) for one, other in pairs] == [[]] * 5

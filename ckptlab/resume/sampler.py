@@ -1,12 +1,14 @@
 """Which samples make up which global batch: a pure function of (seed, epoch, position), for any number of ranks.
 
 Global batch g of an epoch is `order(seed, epoch)[g * G : (g + 1) * G]`. Rank r of W takes the r-th of W equal contiguous parts
-of it, cut into `accumulate` micro-batches. So another number of ranks deals out the same global batches.
+of it, cut into `accumulate` micro-batches; on a mesh with more axes, r and W are those of the data axis. So another number of
+ranks deals out the same global batches.
 
 With 12 samples, G=4, two ranks and order 7 2 9 4 | 0 11 5 1 | 3 8 6 10: rank 0 trains on 7 2, then 0 11, then 3 8.
 """
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -28,6 +30,18 @@ def sample_generator(seed: int, epoch: int, index: int) -> torch.Generator:
     return torch.Generator().manual_seed(derive_seed("sample", seed, epoch, index))
 
 
+class DataAxis(Protocol):
+    """What a sampler asks of one axis of a `DeviceMesh`, such as `mesh["data"]`."""
+
+    def size(self) -> int:
+        """Return how many ranks the axis has."""
+        ...
+
+    def get_local_rank(self) -> int:
+        """Return this rank's place on it."""
+        ...
+
+
 class ResumableSampler(Sampler[list[int]]):
     """The `batch_sampler` of a `DataLoader` whose run can go on in the middle of an epoch, on any number of ranks.
 
@@ -39,12 +53,17 @@ class ResumableSampler(Sampler[list[int]]):
         global_batch: samples in one optimizer step, over all ranks.
         seed: the seed of the order.
         accumulate: micro-batches that a rank takes for one optimizer step.
+        mesh: the axis of a `DeviceMesh` along which samples are dealt out, such as `mesh["data"]`; None: over all ranks.
+            Under tensor parallel it is needed: ranks that share a layer must train on the same samples.
         epoch: the epoch that the next iteration deals out.
         position: samples of it that the world has trained on; a multiple of `global_batch`.
     """
 
-    def __init__(self, num_samples: int, *, global_batch: int, seed: int, accumulate: int = 1) -> None:
+    def __init__(
+        self, num_samples: int, *, global_batch: int, seed: int, accumulate: int = 1, mesh: DataAxis | None = None
+    ) -> None:
         self.num_samples, self.global_batch, self.seed, self.accumulate = num_samples, global_batch, seed, accumulate
+        self.mesh = mesh
         self.epoch = self.position = 0
         if min(num_samples, global_batch, accumulate) < 1 or global_batch > num_samples:
             raise UsageError(
@@ -62,15 +81,19 @@ class ResumableSampler(Sampler[list[int]]):
         return (self.end - self.position) // self.global_batch * self.accumulate
 
     def __iter__(self) -> Iterator[list[int]]:
-        (rank, _), micro_batch = rank_and_world_size(), self._micro_batch()
+        (rank, _), micro_batch = self.place(), self._micro_batch()
         samples = order(self.num_samples, self.seed, self.epoch)
         for begin in range(self.position, self.end, self.global_batch):
             for number in range(rank * self.accumulate, (rank + 1) * self.accumulate):
                 first = begin + number * micro_batch
                 yield samples[first : first + micro_batch].tolist()
 
+    def place(self) -> tuple[int, int]:
+        """Return this rank's number among those that are dealt different samples, and how many these are."""
+        return rank_and_world_size() if self.mesh is None else (self.mesh.get_local_rank(), self.mesh.size())
+
     def _micro_batch(self) -> int:
-        _, world_size = rank_and_world_size()
+        _, world_size = self.place()
         size, rest = divmod(self.global_batch, world_size * self.accumulate)
         if rest:
             raise UsageError(
