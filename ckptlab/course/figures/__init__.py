@@ -4,8 +4,22 @@ from ckptlab.course.figures.anatomy import anatomy
 from ckptlab.course.figures.memory import memory
 from ckptlab.course.figures.picture import Picture
 from ckptlab.course.figures.placements import boxes_by_rank
+from ckptlab.course.figures.reads import reads
 from ckptlab.course.figures.sample_order import sample_order
+from ckptlab.course.figures.save_timeline import save_timeline
 from ckptlab.course.figures.shards import shards
 from ckptlab.course.figures.step_map import step_map
+from ckptlab.course.figures.two_runs import differences
 
-__all__ = ["Picture", "anatomy", "boxes_by_rank", "memory", "sample_order", "shards", "step_map"]
+__all__ = [
+    "Picture",
+    "anatomy",
+    "boxes_by_rank",
+    "differences",
+    "memory",
+    "reads",
+    "sample_order",
+    "save_timeline",
+    "shards",
+    "step_map",
+]

@@ -162,7 +162,12 @@ def _figure(title: str, order: Order) -> go.Figure:
         ygap=1,
     )
     axis = f"step ({AGAIN} trained on before in the same epoch)" if is_again else "step"
-    xaxis = {"title": {"text": axis, "standoff": 4}, "showgrid": False, "dtick": 1, "range": [0.5, order.num_steps + 0.5]}
+    xaxis = {
+        "title": {"text": axis, "standoff": 4, "font": {"size": 12}},
+        "showgrid": False,
+        "dtick": 1,
+        "range": [0.5, order.num_steps + 0.5],
+    }
     yaxis = {
         "showgrid": False,
         "tickvals": [rank * slots + (slots - 1) / 2 for rank in range(num_ranks)],
