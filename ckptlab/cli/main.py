@@ -11,7 +11,7 @@ import click
 
 from ckptlab import __version__
 
-COMMANDS = ("demo", "diff", "doctor", "ls", "progress", "rollback", "show", "train", "verify")
+COMMANDS = ("demo", "diff", "doctor", "grade", "ls", "progress", "rollback", "show", "submit", "train", "verify")
 INTERRUPTED = 130  # 128 + SIGINT, as a shell has it
 
 

@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import io
+from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
@@ -35,8 +36,20 @@ def try_answer(exercise: Exercise, source: str) -> Verdict:
     return result
 
 
-def run_answer(exercise: Exercise, source: str) -> Verdict:
+def run_answer(
+    exercise: Exercise,
+    source: str,
+    *,
+    seconds: float | None = None,
+    on_rank: Callable[[str, str], dict[str, object]] = judge,
+) -> Verdict:
     """Run an answer on every rank of every world size: right is what is right on all of them.
+
+    Args:
+        exercise: what was answered.
+        source: the answer.
+        seconds: for one world; `SECONDS` unless told otherwise.
+        on_rank: what a rank does with the exercise's path and the answer: `judge`, or a function around it.
 
     Raises:
         UsageError, SyntaxError: as `try_answer`.
@@ -48,9 +61,9 @@ def run_answer(exercise: Exercise, source: str) -> Verdict:
     printed = ""
     for world_size in exercise.world_sizes:
         output = io.StringIO()
-        with contextlib.redirect_stdout(output), World(world_size, timeout=SECONDS) as world:
+        with contextlib.redirect_stdout(output), World(world_size, timeout=seconds or SECONDS) as world:
             try:
-                by_rank = cast(list[Told], world.run(judge, str(exercise.path), source))
+                by_rank = cast(list[Told], world.run(on_rank, str(exercise.path), source))
             except WorldError as error:
                 return verdict.ended(exercise, world_size, error, _end_of(output))
         rank, told = verdict.worst(by_rank)

@@ -2,10 +2,13 @@
 
 import reprlib
 from dataclasses import dataclass, field
+from types import NoneType
+from typing import Any
 
 _SHORT = reprlib.Repr()
 _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = _SHORT.maxset = 24
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
+_ATOMS = (bool, int, float, complex, str, bytes, NoneType)
 _MOST_ITEMS = 10_000  # of a list that is gone through; what a longer one holds is not made plain
 
 
@@ -70,10 +73,10 @@ def plain(value: object) -> object:
     return value
 
 
-def are_equal(one: object, other: object) -> bool:
-    """Compare; a comparison that raises or gives no truth is no equality."""
+def are_equal(found: object, expected: object) -> bool:
+    """Compare by what is expected; what an answer's own class says of equality counts for nothing, nor does what raises."""
     try:
-        return bool(one == other)
+        return _are_equal(found, expected)
     except Exception:
         return False
 
@@ -84,3 +87,19 @@ def show(value: object) -> str:
         return _SHORT.repr(value)
     except Exception as error:
         return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
+
+
+def _are_equal(found: object, expected: object) -> bool:
+    if type(found) is type(expected) and type(found) in _ATOMS:  # most leaves, fast
+        return bool(found == expected)
+    if isinstance(found, list) and isinstance(expected, list):
+        return list.__len__(found) == len(expected) and all(map(_are_equal, list.__iter__(found), expected))
+    if isinstance(found, tuple) and isinstance(expected, tuple):
+        return tuple.__len__(found) == len(expected) and all(map(_are_equal, tuple.__iter__(found), expected))
+    if isinstance(found, dict) and isinstance(expected, dict):
+        return dict.__len__(found) == len(expected) and all(
+            dict.__contains__(found, key) and _are_equal(dict.__getitem__(found, key), item) for key, item in expected.items()
+        )
+    found = plain(found)  # of a long list the items are not made plain before
+    kind: Any = type(expected)
+    return kind.__eq__(expected, found) is True or (type(found) in _ATOMS and bool(found == expected))  # 2.0 is 2

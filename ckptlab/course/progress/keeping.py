@@ -34,7 +34,7 @@ class Progress:
         events = journal.read()
         if path.exists():
             _refuse_to_lose(path, events)
-        _replace(path, journal.to_lines(events))
+        replace_file(path.resolve(), journal.to_lines(events))  # a link stays one
         print(f"Your progress is saved in {file} ({len(events)} events). In JupyterLab, download it from the list of files.")
 
     def load(self, file: str | Path = SAVED) -> None:
@@ -45,7 +45,7 @@ class Progress:
         saved, num_damaged = _read(Path(file))
         if num_damaged:
             print(f"{num_damaged} lines of {file} are damaged and left out.")
-        new = _new(saved, journal.read())
+        new = new_events(saved, journal.read())
         if new:
             journal.append_all(new)
         print(f"{len(new)} events of {file} are new and are in your journal now.")
@@ -83,13 +83,12 @@ def _refuse_to_lose(path: Path, events: list[journal.Event]) -> None:
     beside = 'progress.save("another.jsonl") writes beside it'
     if num_damaged:
         raise UsageError(f"{path} has {num_damaged} lines that are no progress, and is left as it is: {beside}")
-    if _new(saved, events):
+    if new_events(saved, events):
         raise UsageError(f'{path} holds progress that your journal does not: progress.load("{path}") takes it in, or {beside}')
 
 
-def _replace(path: Path, data: bytes) -> None:
-    """Write a file as a whole or not at all, for its owner only."""
-    path = path.resolve()  # a link stays one
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file as a whole or not at all, for its owner only; a link in its place goes."""
     fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(fd, "wb") as file:
@@ -111,7 +110,7 @@ def _read(path: Path) -> tuple[list[journal.Event], int]:
     return journal.parse(path.read_bytes())
 
 
-def _new(events: list[journal.Event], there: list[journal.Event]) -> list[journal.Event]:
+def new_events(events: list[journal.Event], there: list[journal.Event]) -> list[journal.Event]:
     """Return the events that are not there, in order, each once."""
     known = set(map(_key, there))
     return [event for key, event in {_key(event): event for event in events}.items() if key not in known]

@@ -1,0 +1,100 @@
+"""What a file claims: the answers, the wrong ones on the way, and what is odd about it. Nothing is trusted, nothing is run."""
+
+import json
+import os
+import reprlib
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckptlab.course import journal
+from ckptlab.course.exercise import Exercise
+from ckptlab.course.grading.submission import FORMAT, KIND
+from ckptlab.course.progress.fold import Tried, fold
+
+MOST_BYTES = 16 << 20  # of one file; ten thousand attempts are about half of it
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """What one file says."""
+
+    file: str
+    tried: Mapping[str, Tried]  # by the ids of exercises that there are
+    attempts: frozenset[str]  # each as a whole: a journal that was copied has them too
+    fell_for: Mapping[str, tuple[str, ...]]
+    faults: tuple[str, ...]
+
+
+def read_claims(path: Path, exercises: Mapping[str, Exercise], now: Mapping[str, str]) -> Claims:
+    """Read one file.
+
+    Args:
+        path: the file.
+        exercises: all that there are, by id.
+        now: the exercises' digests, to tell which have changed since the file was made.
+    """
+    try:
+        content, size = _read_start(path)
+    except OSError as error:
+        return claim(path.name, b"", [f"is not read: {error.strerror}"], exercises, now)
+    faults = []
+    if size > MOST_BYTES:
+        faults = [f"has {size:,} bytes; only the first {MOST_BYTES:,} are read"]
+        content = content[: content.rfind(b"\n") + 1]
+    return claim(path.name, content, faults, exercises, now)
+
+
+def claim(
+    file: str, content: bytes, faults: Sequence[str], exercises: Mapping[str, Exercise], now: Mapping[str, str]
+) -> Claims:
+    """Find out what a file's content says."""
+    events, num_damaged = journal.parse(content)
+    faults = [*faults, *([f"{num_damaged:,} lines are no events and are left out"] if num_damaged else [])]
+    header = events[0] if events and events[0]["kind"] == KIND else None
+    if events:
+        faults += _look_at(header, now)
+    attempts = [event for event in events if event["kind"] == "exercise" and isinstance(event.get("source"), str)]
+    unknown = {str(event.get("id")) for event in attempts if event.get("id") not in list(exercises)}
+    if unknown:
+        faults.append(f"answers exercises that there are not: {', '.join(_SHORT.repr(id_) for id_ in sorted(unknown)[:5])}")
+    if not attempts:
+        faults.append("holds no attempt")
+    return Claims(
+        file=file,
+        tried={id_: tried for id_, tried in fold(events).exercises.items() if id_ in exercises},
+        attempts=frozenset(_whole(event) for event in attempts),
+        fell_for={id_: names for id_, exercise in exercises.items() if (names := _fell_for(exercise, attempts))},
+        faults=tuple(faults),
+    )
+
+
+def _read_start(path: Path) -> tuple[bytes, int]:
+    """Return a file's first bytes and its size; a link would show another file, and a pipe would make us wait."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise OSError(0, "it is a link, a folder or a pipe")
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        return file.read(MOST_BYTES), os.fstat(file.fileno()).st_size
+
+
+def _look_at(header: journal.Event | None, now: Mapping[str, str]) -> list[str]:
+    if header is None:
+        return ["has no header line of 'ckptlab submit', and is read as a journal"]
+    if header.get("format") != FORMAT:
+        return [f"is of format {_SHORT.repr(header.get('format'))}, and this program knows {FORMAT}; read as far as it goes"]
+    then = header.get("exercises")
+    then = then if isinstance(then, dict) else {}
+    changed = [id_ for id_, digest in now.items() if id_ in then and then[id_] != digest]
+    return [f"was made from other versions of the exercises {', '.join(changed)}"] if changed else []
+
+
+def _fell_for(exercise: Exercise, attempts: Sequence[journal.Event]) -> tuple[str, ...]:
+    given = [event.get("same_as") for event in attempts if event.get("id") == exercise.id]
+    return tuple(name for name in exercise.wrong if name in given)
+
+
+def _whole(event: journal.Event) -> str:
+    return json.dumps([event.get(name) for name in ("at", "id", "source")])
