@@ -1,7 +1,8 @@
 # make lab | make demo | make test | make check | make labs | make lock          each sets up .venv on first use
+# make html | make solutions | make offline                                      the labs to hand out; these too
 PYTHON ?= python3
 BIN := .venv/bin
-.PHONY: lab demo test check labs lock
+.PHONY: lab demo test check labs lock html solutions offline
 
 lab: .venv/ready        # the course: copies of the notebooks in my-labs/, then JupyterLab on the first
 	@$(BIN)/python -m ckptlab.course.start
@@ -16,6 +17,12 @@ labs: .venv/ready       # for authors: run every lab from a clean kernel and wri
 lock: .venv/ready       # one lock for all platforms; torch is held in pyproject.toml
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --universal --no-emit-index-url --no-annotate \
 	  --custom-compile-command "make lock" --upgrade --quiet -o constraints.txt
+html: .venv/ready       # the labs as pages in html/, to read without a kernel, on a phone too
+	@rm -rf html && $(BIN)/python -m ckptlab.course.editions html html
+solutions: .venv/ready  # for instructors, in solutions/: the notebooks with the solutions, and what goes wrong
+	@rm -rf solutions && $(BIN)/python -m ckptlab.course.editions solutions solutions
+offline: .venv/ready    # a folder that needs no network; for others too: make offline PLATFORMS="linux_x86_64 macosx_arm64"
+	@sh ckptlab/course/editions/offline.sh offline $(PLATFORMS)
 
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c "import sys, ensurepip; sys.exit(0 if sys.version_info >= (3, 11) else 'Python 3.11 or newer is needed')" \
