@@ -38,7 +38,7 @@ def solution(one: Pair, other: Pair) -> Pair | None:
 
 
 def _spans(one: Pair, other: Pair) -> list[tuple[int, int]]:
-    """Give begin and end in each dim, as far as there is something between them."""
+    """Give the greater begin and the smaller end in each dim."""
     each = zip(*one, *other, strict=True)
     return [(max(at, other_at), min(at + size, other_at + other_size)) for at, size, other_at, other_size in each]
 
