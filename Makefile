@@ -17,10 +17,10 @@ labs: .venv/ready       # for authors: run every lab from a clean kernel and wri
 lock: .venv/ready       # one lock for all platforms; torch is held in pyproject.toml
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --universal --no-emit-index-url --no-annotate \
 	  --custom-compile-command "make lock" --upgrade --quiet -o constraints.txt
-html: .venv/ready       # the labs as pages in html/, to read without a kernel, on a phone too
-	@rm -rf html && $(BIN)/python -m ckptlab.course.editions html html
+html: .venv/ready       # the labs as pages in html/, to read without a kernel, on a phone too; with the solutions, folded
+	@$(BIN)/python -m ckptlab.course.editions html html
 solutions: .venv/ready  # for instructors, in solutions/: the notebooks with the solutions, and what goes wrong
-	@rm -rf solutions && $(BIN)/python -m ckptlab.course.editions solutions solutions
+	@$(BIN)/python -m ckptlab.course.editions solutions solutions
 offline: .venv/ready    # a folder that needs no network; for others too: make offline PLATFORMS="linux_x86_64 macosx_arm64"
 	@sh ckptlab/course/editions/offline.sh offline $(PLATFORMS)
 
@@ -29,5 +29,5 @@ offline: .venv/ready    # a folder that needs no network; for others too: make o
 	  || { echo "Install Python 3.11 or newer with venv (Debian, Ubuntu: apt install python3-venv)."; exit 1; }
 	@echo "Setting up .venv: downloads PyTorch and JupyterLab (on Linux without a CPU wheel at hand about 3 GB), once."
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
+	$(BIN)/pip install --constraint constraints.txt --editable '.[test]'
 	@touch $@

@@ -75,6 +75,13 @@ def test_the_verdict_tells_the_first_case_that_differs_and_the_misconception_beh
     assert run_answer(ROWS, ROWS.stub).text == "2.1 The rows of a rank: not tried yet."
 
 
+def test_an_answer_cannot_use_what_the_check_computes_with() -> None:
+    boxes = read(content.exercise_file("7.1"))
+    assert "def _shared(" in boxes.path.read_text()
+    verdict = run_answer(boxes, "def intersect(one, other):\n    return _shared(one, other)")
+    assert (verdict.state, "NameError: name '_shared' is not defined" in verdict.text) == ("wrong", True)
+
+
 def test_what_an_answer_raises_is_told_with_its_own_lines_counted_as_in_the_cell() -> None:
     verdict = run_answer(ROWS, rows("print('seen')\n    return [][num_rows]"))
     first, *lines = verdict.text.splitlines()

@@ -12,7 +12,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.utils.data import DataLoader
 
-from ckptlab.errors import RankLost
+from ckptlab.errors import RankLost, RankRaised
 from ckptlab.ranks import World
 from ckptlab.resume import Checkpointer, ResumableSampler, TrainState
 from ckptlab.resume.sampler import order
@@ -58,7 +58,7 @@ def train_on_two_axes(run: Path, until: int) -> list[list[int]]:
     parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
     fully_shard(model, mesh=mesh["data"])
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    sampler = ResumableSampler(24, global_batch=4, seed=0, mesh=mesh["data"])
+    sampler = ResumableSampler(24, global_batch=4, seed=0, data_mesh=mesh["data"])
     state = TrainState(model=model, optimizer=optimizer, loader=DataLoader(torch.arange(24), batch_sampler=sampler))
     seen: list[list[int]] = []
     with Checkpointer(run, every=1, keep_last=None) as checkpointer:
@@ -72,8 +72,19 @@ def train_on_two_axes(run: Path, until: int) -> list[list[int]]:
     return seen
 
 
+def deal_out_over_a_whole_mesh(flattened: bool) -> list[int]:
+    """Return this rank's first samples, dealt out over both axes of a mesh, as under HSDP."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    data_mesh = mesh["replicate", "shard"]._flatten() if flattened else mesh
+    return next(iter(ResumableSampler(24, global_batch=8, seed=0, data_mesh=data_mesh)))
+
+
 def test_ranks_that_share_layers_train_on_the_same_samples_and_resume_exactly(tmp_path: Path) -> None:
     with World(4) as world:
+        with pytest.raises(RankRaised, match=r"data_mesh has 2 axes; .* mesh\[.data.\]\. .* flatten these first"):
+            world.run(deal_out_over_a_whole_mesh, flattened=False)
+        dealt_out = world.run(deal_out_over_a_whole_mesh, flattened=True)
+        assert [sample for samples in dealt_out for sample in samples] == order(24, seed=0, epoch=0)[:8].tolist()
         unbroken = world.run(train_on_two_axes, tmp_path / "unbroken", 5)
         world.run(train_on_two_axes, tmp_path / "broken", 2)
         world.restart()

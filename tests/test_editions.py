@@ -1,7 +1,9 @@
 """What is handed out of the labs: pages that need nothing else, solutions that are right, wheels that suit."""
 
 import json
+import os
 import re
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,8 +13,13 @@ from labs.execute import execute
 
 from ckptlab.course.content import LABS, exercises, labs
 from ckptlab.course.editions.__main__ import main
+from ckptlab.course.editions.anew import made_anew
 from ckptlab.course.editions.wheels import lock
 from ckptlab.course.exercise import read
+from ckptlab.errors import UsageError
+
+ROOT = LABS.parent
+SCRIPTS = ROOT / "ckptlab/course/editions"
 
 
 class Page(HTMLParser):
@@ -96,6 +103,51 @@ def test_a_lab_with_solutions_runs_and_every_exercise_is_right(solutions: Path) 
     assert len(ran) == sum(id_.startswith("3.") for id_ in exercises())
     told = ["".join(output.get("text", "") for output in cell.outputs) for cell in ran]
     assert [text for text in told if not re.match(r"3\.\d: right\.", text)] == []
+
+
+def test_a_folder_made_here_is_replaced_when_the_new_one_is_whole_and_not_before(tmp_path: Path) -> None:
+    folder = tmp_path / "pages"
+    for name in ("old", "new"):
+        with made_anew(folder) as building:
+            (building / name).touch()
+            assert not (folder / name).exists()
+    with pytest.raises(OSError, match="No space left"), made_anew(folder) as building:
+        raise OSError("No space left on device")
+    assert [path.name for path in tmp_path.iterdir()] == ["pages"]
+    assert [path.name for path in folder.iterdir() if not path.name.startswith(".")] == ["new"]
+
+
+@pytest.mark.parametrize("kind", ["a folder", "a file", "a link"])
+def test_what_was_not_made_here_is_refused_and_kept(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis/chapter").write_text("mine")
+    (tmp_path / "made").mkdir()
+    (tmp_path / "link").symlink_to("made")
+    place = {"a folder": "thesis", "a file": "thesis/chapter", "a link": "link"}[kind]
+    with pytest.raises(UsageError, match=f"{place} is there and was not made by this command"):
+        main(["html", str(tmp_path / place)])
+    done = subprocess.run(["sh", SCRIPTS / "offline.sh", tmp_path / place], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, "was not made by this command" in done.stderr) == (1, True)
+    assert (tmp_path / "thesis/chapter").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "made", "thesis"]
+
+
+def test_without_a_network_the_folder_made_before_stays_and_the_cause_is_told(tmp_path: Path) -> None:
+    with made_anew(tmp_path / "offline") as building:
+        (building / "good").touch()
+    nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "1", "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
+    environment = os.environ | nowhere | {"PIP_EXTRA_INDEX_URL": ""}
+    command = ["sh", SCRIPTS / "offline.sh", tmp_path / "offline"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "error: the package index could not be reached. Is there a network?"
+    assert (tmp_path / "offline/good").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["offline"]
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.sh")), ids=lambda path: path.name)
+def test_the_scripts_are_in_the_language_of_every_shell(script: Path) -> None:
+    subprocess.run(["sh", "-n", script], check=True)
 
 
 def test_the_wheels_suit_the_first_release_of_a_python_as_the_last() -> None:

@@ -14,7 +14,17 @@ from safetensors.numpy import save_file
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
-from ckptlab.course.figures import Picture, anatomy, boxes_by_rank, colours, memory, sample_order, shards, step_map
+from ckptlab.course.figures import (
+    Picture,
+    anatomy,
+    boxes_by_rank,
+    colours,
+    memory,
+    sample_order,
+    save_timeline,
+    shards,
+    step_map,
+)
 from ckptlab.course.widgets import PLACEMENTS, placement_picker
 from ckptlab.errors import FormatError, UsageError
 from ckptlab.ranks import World
@@ -193,6 +203,33 @@ def test_the_order_of_samples_marks_what_repeats_and_says_what_was_left_out() ->
         sample_order([[[1]], [[1], [2]]], steps_in_epoch=2)
 
 
+def test_the_bars_of_a_save_are_as_long_as_the_words_say() -> None:
+    ends = [[("begin", 2.0), ("<b>write", 2.25), ("agree", 4.0)], [("begin", 3.0), ("<b>write", 3.5), ("agree", 4.0)]]
+    picture = save_timeline(ends)
+    bars = [[f"{length:,.0f}" for length in bar.x] for bar in picture.figure.data]
+    assert bars == [["250", "500"], ["1,750", "500"]]
+    told = [line.split()[2:] for line in picture.text.splitlines()[2:]]
+    assert [told_of[:-1] for told_of in told] == [list(row) for row in zip(*bars, strict=True)]
+    assert [row[-1] for row in told] == ["2,000", "1,000"]
+    assert picture.figure.data[0].name == "&lt;b&gt;write"
+
+
+@pytest.mark.parametrize(
+    ("by_rank", "told"),
+    [
+        ([], "no phase is told of"),
+        ([[]], "no phase is told of"),
+        ([[("begin", 1.0)]], "no phase is told of"),
+        ([[("begin", 1.0), ("write", 2.0)], []], r"rank 1 tells of the phases \[\]; expected \['write'\]"),
+        ([[("begin", 2.0), ("write", 1.0)]], "rank 0: 'write' lasts -1000.0 ms"),
+        ([[("begin", 2.0), ("write", float("nan"))]], "rank 0: 'write' lasts nan ms"),
+    ],
+)
+def test_a_save_that_cannot_have_been_is_refused_in_words(by_rank: list[list[tuple[str, float]]], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        save_timeline(by_rank)
+
+
 def test_labels_can_be_read_on_every_fill_and_text_on_light_and_dark_pages() -> None:
     assert all(contrast(colours.LABEL, fill) >= 4.5 for fill in colours.FILLS)
     assert all(contrast(colours.TEXT, page) >= 4.3 for page in ("#ffffff", "#111111"))
@@ -236,7 +273,7 @@ def test_a_fold_has_the_title_of_its_figure_as_its_name() -> None:
 
 
 def test_examples_in_docstrings_are_right() -> None:
-    for module in ("placements", "sample_order", "save_timeline", "shards"):
+    for module in ("differences", "placements", "reads", "sample_order", "save_timeline", "shards"):
         found = doctest.testmod(sys.modules[f"ckptlab.course.figures.{module}"])
         assert found.attempted > 0
         assert found.failed == 0

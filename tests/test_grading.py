@@ -49,31 +49,68 @@ def with_note(id_: str) -> str:
     return ast.unparse(tree)
 
 
-HOSTILE = {  # an answer to 4.1, and what is told of it
-    "cheat_check": ("import sys\n[m for n, m in sys.modules.items() if 'ex04_1' in n][0].check = list", "has changed it"),
-    "cheat_equal": (
-        "class Yes(list):\n    def __eq__(self, other): return True\n    __len__ = lambda self: 8\nreturn Yes()",
-        "",
+HOSTILE = {  # an answer, in a file with others that must not mind, and what is told of it
+    "cheat_check": (
+        "3.1",
+        "import sys\n[m for n, m in sys.modules.items() if n.startswith('exercise_')][0].check = lambda *_: iter(())\nreturn 0",
+        None,
     ),
-    "cheat_case": (
-        "from ckptlab.course.exercise import case\ncase.Case.is_right = property(lambda _: True)\nreturn list(args)",
-        "has changed it",
+    "cheat_equal": ("4.1", "class Yes(list):\n    __eq__ = lambda self, other: True\nreturn Yes()", "found []"),
+    "cheat_list": ("4.1", "class L(list): __getitem__ = lambda self, at: []\nreturn L(*args)", "expected"),
+    "cheat_tolist": (
+        "5.3",
+        "class Box: tolist = lambda self: __import__('sys')._getframe(2).f_locals['expected']\nreturn Box()",
+        "found <",
     ),
-    "exit": ("import os; os._exit(0)", "exited with code 0"),
-    "file": ("with open('f', 'wb') as f:\n    while True: f.write(bytes(1 << 20))", "File too large"),
-    "group": ("import os; os.kill(0, 9)", "killed by SIGKILL"),
-    "loop": ("while True: pass", "did not answer within 5 s"),
-    "memory": ("bytes(1 << 33)", "MemoryError"),
-    "parent": ("import os, time; os.kill(os.getppid(), 9); time.sleep(9)", "exited"),
-    "shared": ("import mmap; mmap.mmap(-1, 1 << 33)", "Cannot allocate memory"),
+    "exit": ("3.1", "import os; os._exit(0)", "exited with code 0"),
+    "file": ("3.3", "with open('f', 'wb') as f:\n    while True: f.write(bytes(1 << 20))", "File too large"),
+    "group": ("5.3", "import os; os.kill(0, 9)", "killed by SIGKILL"),
+    "loop": ("3.1", "while True: pass", "did not answer within 5 s"),
+    "memory": ("3.3", "bytes(1 << 33)", "MemoryError"),
+    "parent": ("4.1", "import os, time; os.kill(os.getppid(), 9); time.sleep(9)", "exited"),
+    "shared": ("5.3", "import mmap; mmap.mmap(-1, 1 << 33)", "Cannot allocate memory"),
 }
-
+FILES = [
+    ["cheat_equal", "exit", "file", "group"],
+    ["loop", "memory", "shared", "parent"],
+    ["cheat_check", "cheat_list", "cheat_tolist"],
+]
+MARKED = {"cheat_check", "cheat_equal", "cheat_list", "cheat_tolist", "exit", "group", "parent", "shared"}
 
 FORGED = """import gc, time
 from multiprocessing.connection import Connection
 from ckptlab.ranks.answer import Answer
 for pipe in [held for held in gc.get_objects() if isinstance(held, Connection)]: pipe.send(Answer(value={}))
 time.sleep(60)"""
+HALF_A_MESSAGE = """import os, time
+for fd in range(3, 64):
+    try:
+        if os.readlink(f"/proc/self/fd/{fd}").startswith("socket"): os.write(fd, (9999).to_bytes(4, "big"))
+    except OSError: pass
+time.sleep(60)"""
+PICKLED = """import gc
+from multiprocessing.connection import Connection
+code = "import os; print(*os.environ, sep=chr(10), file=open(%r, 'w'))"
+class Runs:
+    __reduce__ = lambda self: (exec, (code,))
+for pipe in [held for held in gc.get_objects() if isinstance(held, Connection)]: pipe.send(Runs())"""
+
+STRAY = """import os, subprocess, sys
+nameless = "import time; open('/proc/self/comm', 'wb').write(bytes([255])); print(flush=True); time.sleep(300)"
+stray = subprocess.Popen([sys.executable, "-c", nameless], start_new_session=True, stdout=subprocess.PIPE)
+stray.stdout.readline()
+homes = [os.environ[name] for name in ("HOME", "CKPTLAB_HOME", "TMPDIR")]
+with open(%r, "w") as file: print(stray.pid, os.environ.get("A_TOKEN"), os.getcwd(), *homes, file=file)
+here = os.getcwd()
+for _ in range(3000):
+    os.mkdir("d")
+    os.chdir("d")
+os.chdir(here)"""
+
+
+def by_name(folder: Path) -> dict[str, Graded]:
+    found = grade(folder, EXERCISES, tell=lambda _: None, keep=lambda _: None)
+    return {graded.file.removesuffix(".jsonl"): graded for graded in found}
 
 
 @pytest.fixture(scope="module")
@@ -83,18 +120,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     right = [attempt(id_, "right", EXERCISES[id_].solution, at=at) for at, id_ in enumerate(CHEAP)]
     slip = attempt("4.1", "wrong", ORDER.sources[WRONG], at=9, same_as=WRONG)
     many_threads = attempt("2.3", "right", EXERCISES["2.3"].solution, at=10)  # gloo's, which count as memory
-    hand_in(folder / "ada.jsonl", slip, *right[:2], many_threads, attempt("5.3", "wrong", "def f(): pass", at=8))
-    hand_in(folder / "copy.jsonl", slip, right[0])
+    wrong = attempt("5.3", "wrong", "def f(): pass", at=8)
+    hand_in(folder / "ada.jsonl", slip, *right[:2], many_threads, wrong)
+    hand_in(folder / "copy.jsonl", slip, wrong)
     false = attempt("4.1", "right", ORDER.sources[WRONG], at=20)
     hand_in(folder / "false.jsonl", false, slip | {"at": "2026-12-02T09:00:00Z"}, slip | {"at": "2026-12-02T09:00:01Z"})
-    for number, (name, (body, _)) in enumerate(HOSTILE.items()):
-        hand_in(folder / f"hostile_{name}.jsonl", attempt("4.1", "right", does(body), at=100 + number))
-    hand_in(folder / "forged.jsonl", attempt("4.1", "right", does(FORGED), at=70))
-    quiet = f"import os, subprocess\nwith open({str(folder / 'seen')!r}, 'w') as f:\n"
-    quiet += "    pid = subprocess.Popen(['sleep', '300'], start_new_session=True).pid\n"
-    quiet += "    homes = [os.environ[name] for name in ('HOME', 'CKPTLAB_HOME', 'TMPDIR')]\n"
-    quiet += "    print(pid, os.environ.get('A_TOKEN'), os.getcwd(), *homes, file=f, sep='\\n')\nopen('left', 'w').close()"
-    hand_in(folder / "quiet.jsonl", attempt("4.1", "right", does(quiet), at=50))
+    hand_in(folder / "quiet.jsonl", attempt("4.1", "right", does(STRAY % str(folder / "seen")), at=50))
+    for number, names in enumerate(FILES):
+        bodies = [HOSTILE[name][:2] for name in names]
+        answers = [attempt(id_, "right", does(body, id_), at=100 + number) for id_, body in bodies]
+        hand_in(folder / f"hostile_{number}.jsonl", *answers)
+    forged = attempt("3.1", "right", does(FORGED, "3.1"), at=70)
+    pickled = attempt("3.3", "right", does(PICKLED % str(folder / "environment"), "3.3"), at=70)
+    half = attempt("4.1", "right", does(HALF_A_MESSAGE), at=70)
+    hand_in(folder / "forged.jsonl", forged, pickled, half, attempt("5.3", "right", EXERCISES["5.3"].solution, at=70))
     twin = [attempt(id_, "right", with_note(id_), at=30 + at) for at, id_ in enumerate(CHEAP)]
     twin.append(attempt("3.2", "right", EXERCISES["3.2"].solution, at=40))  # which many will hand in as it is
     hand_in(folder / "twin_a.jsonl", *twin)
@@ -109,9 +148,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def graded(folder: Path) -> dict[str, Graded]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("A_TOKEN", "secret")
-        results = {graded.file.removesuffix(".jsonl"): graded for graded in grade(folder, lambda _: None, seconds=5.0)}
-        assert os.environ["A_TOKEN"] == "secret"
-    return results
+        patched.setattr("ckptlab.course.exercise.attempt.SECONDS", 5.0)
+        patched.setattr("ckptlab.course.grading.running.START_UP_SECONDS", 15.0)
+        return by_name(folder)
 
 
 def test_an_answer_is_right_when_it_is_right_again(graded: dict[str, Graded]) -> None:
@@ -125,19 +164,28 @@ def test_an_answer_is_right_when_it_is_right_again(graded: dict[str, Graded]) ->
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_answer_is_not_right_and_is_marked_where_it_reaches_out(name: str, graded: dict[str, Graded]) -> None:
-    outcome = graded[f"hostile_{name}"].outcomes["4.1"]
-    assert outcome.state == "not right when run again", outcome.text
-    assert HOSTILE[name][1] in outcome.text
-    marked = any(mark.startswith("4.1: read this one") for mark in graded[f"hostile_{name}"].marks)
-    assert marked == (name not in ("file", "loop", "memory"))
+def test_a_hostile_answer_is_not_right_or_marked_and_only_itself(name: str, graded: dict[str, Graded]) -> None:
+    (number,) = [number for number, names in enumerate(FILES) if name in names]
+    id_, _, told = HOSTILE[name]
+    found = graded[f"hostile_{number}"]
+    if told is not None:
+        assert found.outcomes[id_].state == "not right when run again", found.outcomes[id_].text
+        assert told in found.outcomes[id_].text
+        assert "hint(" not in found.outcomes[id_].text
+    assert any(mark.startswith(f"{id_}: read this one") for mark in found.marks) == (name in MARKED)
 
 
-def test_what_a_rank_sends_in_place_of_a_verdict_is_none(graded: dict[str, Graded]) -> None:
-    outcome = graded["forged"].outcomes["4.1"]
-    assert (outcome.state, outcome.text) == ("could not be run", "KeyError: 'state'")
-    assert graded["forged"].marks[0].startswith("4.1: read this one: gc, multiprocessing.connection, ckptlab.ranks.answer")
-    assert graded["forged"].num_right == 0
+def test_what_a_rank_sends_in_place_of_a_verdict_is_none_and_costs_at_most_its_own_file(
+    graded: dict[str, Graded], folder: Path
+) -> None:
+    found = graded["forged"]
+    assert [found.outcomes[id_].state for id_ in CHEAP] == [
+        "could not be run", "not right when run again", "right", "could not be run",
+    ]  # fmt: skip
+    assert found.outcomes["3.1"].text == "its ranks sent back what is no verdict: read this answer"
+    assert found.outcomes["4.1"].text.endswith("read this answer")
+    assert [mark[:18] for mark in found.marks] == [f"{id_}: read this one"[:18] for id_ in ("3.1", "3.3", "4.1")]
+    assert "A_TOKEN" not in (folder / "environment").read_text().split()
 
 
 def test_files_after_a_hostile_one_are_graded_and_garbled_ones_as_far_as_they_go(graded: dict[str, Graded]) -> None:
@@ -177,10 +225,15 @@ def test_no_solution_of_the_course_is_marked() -> None:
         ("from ckptlab.course.exercise import case", ["ckptlab.course.exercise"]),
         ("from os import _exit as leave", ["os._exit"]),
         ("torch.equal = print", ["torch.equal is changed"]),
-        ("def f(run):\n    run.seed = 1\n    run.model.eval()", []),
+        ("t = torch.nn\nt.Linear.forward = print", ["t.Linear.forward is changed"]),
+        ("from ex04_1_order_of_a_save import solution", ["ex04_1_order_of_a_save"]),
+        ("def f(run):\n    run.train = lambda: None", ["run.train is changed"]),
+        ("def f(run):\n    run.seed = 1\n    run.model.eval()\n    f.calls = platform.system()", []),
+        ("try:\n    pass\nexcept E as e:\n    e.x = 1", []),
         ("().__class__.__base__.__subclasses__()", ["__subclasses__", "__class__"]),
         ("getattr(f, '__globals__')", ["'__globals__'"]),
-        ("-" * 100_000 + "1", []),
+        ("-" * 90_000 + "1", []),
+        ("import gc" + " " * 100_000, []),
     ],
 )
 def test_what_reaches_out_is_named(source: str, found: list[str]) -> None:
@@ -210,9 +263,11 @@ def test_a_file_that_is_odd_costs_only_itself_and_runs_nothing(tmp_path: Path) -
     reset = [{"at": "x", "kind": "reset", "lab": "04"}]
     many = [attempt("4.1", "right", "import os; os.abort()", at=at % 3600) for at in range(10_000)]
     hand_in(tmp_path / "reset.jsonl", *many, *reset)
+    (tmp_path / "lines.jsonl").write_bytes(b"{}\n" * 200_001)
     told: list[str] = []
-    found = {graded.file.removesuffix(".jsonl"): graded for graded in grade(tmp_path, told.append)}
-    assert len(told) == len(found) == 11, "no answer is run"
+    kept: list[object] = []
+    found = {graded.file.removesuffix(".jsonl"): graded for graded in grade(tmp_path, EXERCISES, told.append, kept.append)}
+    assert len(told) == len(found) == len(kept) == 12, "no answer is run"
     tried = {name for name, graded in found.items() if graded.outcomes["4.1"].state == "tried, not right yet"}
     assert tried == {"ok", "huge", "odd", "old", "new"}
     assert found["ok"].faults == ()
@@ -220,7 +275,8 @@ def test_a_file_that_is_odd_costs_only_itself_and_runs_nothing(tmp_path: Path) -
         assert found[name].faults[0] == "is not read: it is a link, a folder or a pipe"
     assert found["deep"].faults == ("2 lines are no events and are left out", "holds no attempt")
     assert found["huge"].faults[0] == "has 68,719,476,736 bytes; only the first 16,777,216 are read"
-    assert "answers exercises that there are not: '../../4.1', \"['4.1']\"" in found["odd"].faults
+    assert "answers unknown exercises: '../../4.1', \"['4.1']\"" in found["odd"].faults
+    assert found["lines"].faults[0] == "has more than 200,000 lines; only these are read"
     assert found["old"].faults == ("was made from other versions of the exercises 4.1",)
     assert found["new"].faults[0].startswith("is of format 2, and this program knows 1")
 
@@ -229,9 +285,9 @@ def test_no_cell_of_the_table_is_a_formula(tmp_path: Path) -> None:
     name = '=HYPERLINK("x"),\n.jsonl'
     hand_in(tmp_path / name, attempt("4.1", "wrong", ""))
     hand_in(tmp_path / "b\udcff.jsonl", attempt("4.1", "wrong", "", at=1))
-    head, *rows = csv.reader(io.StringIO(to_csv(grade(tmp_path, lambda _: None)).decode(), newline=""))
+    head, *rows = csv.reader(io.StringIO(to_csv(list(by_name(tmp_path).values())).decode(), newline=""))
     assert head == ["file", *EXERCISES, "right", "tried", "marks"]
-    assert [row[0] for row in rows] == [f"'{name}", "b\\udcff.jsonl"]
+    assert [row[0] for row in rows] == ['\'=HYPERLINK("x"),\\n.jsonl', "b\\udcff.jsonl"]
     assert (rows[0][head.index("4.1")], rows[0][-3:]) == ("tried, not right yet", ["0", "1", ""])
 
 
@@ -255,12 +311,12 @@ def test_the_command_writes_the_table_and_tells_what_the_room_fell_for(
     told = ["file 1 of 3: ada.jsonl", "file 2 of 3: ben.jsonl", "file 3 of 3: cid.jsonl", "  cid.jsonl: exercise 4.1"]
     assert err.splitlines()[:4] == told
     assert (tmp_path / "thesis.txt").read_text() == "mine"
-    assert (tmp_path / "results.csv").read_text().startswith("file,0.1,")
+    assert (tmp_path / "results.csv").read_text().startswith('"file","0.1",')
     assert run(["grade", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:3] for line in lines if line[0].isdigit()][:2] == [["2", "4.1", other], ["1", "4.1", WRONG]]
-    assert lines[0].startswith("cid.jsonl: 4.1: not right when run again: it is no Python: invalid syntax")
-    assert ORDER.wrong[other][:40] in lines[2]
+    assert lines[0].startswith("cid.jsonl: 4.1: not right when run again: it is not Python: invalid syntax")
+    assert lines[3].strip() == ORDER.wrong[other]
 
 
 def test_grading_nothing_is_bad_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -289,7 +345,7 @@ def test_a_submission_is_the_journal_under_a_header_and_nothing_of_the_learner(
     assert events == journal.read()
     assert set(header) == {"v", "at", "kind", "format", "ckptlab", "python", "exercises"}
     assert not any(word in file.read_text() for word in ("home-of-ada", "private", os.uname().nodename))
-    (found,) = grade(tmp_path, lambda _: None)
+    (found,) = by_name(tmp_path).values()
     assert (found.outcomes["4.1"].state, found.faults) == ("tried, not right yet", ())
 
 
@@ -301,6 +357,6 @@ def test_a_submission_replaces_only_what_it_was_made_from(tmp_path: Path, monkey
     (tmp_path / "thesis.jsonl").write_text("A thesis.\n")
     (tmp_path / "link.jsonl").symlink_to("thesis.jsonl")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    for name in (*before, "thesis.txt", "nowhere/ada.jsonl"):
+    for name in (*before, "thesis.txt", ".ada.jsonl", "nowhere/ada.jsonl"):
         assert run(["submit", str(tmp_path / name)]) == 2, name
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

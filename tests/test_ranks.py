@@ -200,6 +200,23 @@ def test_an_interrupt_stops_the_ranks_and_keeps_their_names(world: World) -> Non
     assert world.run("x") == [0, 1, 2]
 
 
+@pytest.mark.parametrize("seconds", [0.1, 0.5])
+def test_an_interrupt_while_the_first_ranks_start_says_nothing_of_it_and_costs_nothing(seconds: float, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from ckptlab.ranks import World\nprint('ready', flush=True)\n"
+        "try:\n    World(2)\nexcept KeyboardInterrupt as error:\n    kept = error\n"
+        "print(World(2).run('rank'))\n"
+    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, script], text=True, start_new_session=True, **pipes) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(seconds)  # into the loading of torch, which takes longer
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.communicate(timeout=50) == ("[0, 1]\n", "")
+
+
 def test_ranks_that_an_interrupt_does_not_stop_are_restarted(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     world.run("import multiprocessing, os, signal; x = signal.signal(signal.SIGINT, signal.SIG_IGN)")
     with pytest.raises(KeyboardInterrupt):

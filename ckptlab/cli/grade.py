@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from ckptlab.cli.door import Door, json_option, say, say_json, say_table
+from ckptlab.cli.door import Door, json_option, say, say_json
 from ckptlab.course import content
 from ckptlab.course.exercise import read
 from ckptlab.course.grading import Graded
@@ -25,20 +25,26 @@ def grade(folder: Path, as_json: bool) -> int:
     """Run the answers that learners have handed in, every *.jsonl in FOLDER, and say what is right.
 
     Of each exercise the newest answer that was right is run again, on fresh ranks; what never was right is not.
-    FOLDER/results.csv is replaced; it has a row a file. Then come the wrong answers that the course has a name for, the most
-    frequent first.
+    FOLDER/results.csv is replaced, with one row for each file. Then come the wrong answers that the course has a name for, the
+    most frequent first.
 
-    The answers are programs of other people, and they run with your rights. Time, memory, file size and environment are bounded
-    against accidents (as root not the number of processes); who wants to can do what you can do: read and change your files,
-    end your processes, forge a verdict. So grade on a machine or with an account that holds nothing else, keep a copy of FOLDER
-    elsewhere, and look at the answers that are marked "read this one". If the program ends early, its last line tells whose
-    answer ran.
+    Learners hand in programs, and these run with your rights. On Linux time, memory, file size and environment are bounded
+    against accidents (as root not the number of processes); on macOS count on the time alone. A hostile answer can do whatever
+    you can: read and change your files, end your processes, forge a verdict. So grade on a machine or with an account that
+    holds nothing else, keep a copy of FOLDER elsewhere, and look at the answers that are marked "read this one". If the program
+    ends early, results.csv has the files before, and the last line tells whose answer ran.
     """
     file = folder / RESULTS
     if folder.is_dir() and (file.is_dir() or not os.access(folder, os.W_OK)):  # said before the long work, not after
         raise UsageError(f"{file} cannot be written; give a folder that you may write to")
-    results = grade_folder(folder, lambda text: say(text, err=True))
-    wrong = wrong_answers(results, {id_: read(path) for id_, path in content.exercises().items()})
+    exercises = {id_: read(path) for id_, path in content.exercises().items()}
+    results = grade_folder(
+        folder,
+        exercises,
+        tell=lambda text: say(text, err=True),
+        keep=lambda results: replace_file(file, to_csv(results)),
+    )
+    wrong = wrong_answers(results, exercises)
     if as_json:
         say_json({"results": [graded.to_json() for graded in results], "wrong_answers": [row.to_json() for row in wrong]})
     else:
@@ -55,7 +61,9 @@ def _say_results(results: list[Graded], wrong: list[WrongAnswer]) -> None:
         for remark in (*graded.faults, *told, *graded.marks):
             say(f"{graded.file}: {remark}")
     if wrong:
-        rows = [(row.learners, row.exercise, row.name, row.meaning) for row in wrong]
-        say_table([("learners", "exercise", "wrong answer", "what it means"), *rows])
+        say("learners  exercise  wrong answer, and what it means")
+        for row in wrong:
+            say(f"{row.learners:<8}  {row.exercise:<8}  {row.name}")
+            say(f"{'':20}{row.meaning}")
     else:
         say("None of the wrong answers that the course has a name for was given.")

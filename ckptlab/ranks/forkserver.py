@@ -9,10 +9,11 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerProcess
 
 from ckptlab.ranks import guard
@@ -25,10 +26,16 @@ def start(function: str, *args: object) -> ForkServerProcess:
     context = multiprocessing.get_context("forkserver")
     with _starting, _without_main():
         context.set_forkserver_preload(["ckptlab.ranks.preload"])
-        forkserver.ensure_running()
+        resource_tracker.ensure_running()  # first: starting it unblocks SIGINT
+        with _deaf_to_interrupts():
+            forkserver.ensure_running()
         key = vars(forkserver._forkserver).get("_forkserver_authkey")  # from Python 3.14 on
         process = context.Process(target=guard.enter, args=(function, dict(os.environ), key, *args))
-        process.start()
+        try:
+            process.start()
+        except BaseException as error:
+            traceback.clear_frames(error.__traceback__)  # they hold the pipe by which a late process sees that it is not wanted
+            raise
     return process
 
 
@@ -42,6 +49,19 @@ def how_it_ended(exit_code: int) -> str:
     if exit_code < 0:
         return f"was killed by {_signal_name(-exit_code)}"
     return f"exited with code {exit_code}"
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Let what is started here never see SIGINT: a forkserver that Ctrl+C ends while it loads would fail the next start too.
+
+    It hands this on to what it forks; `guard.enter` takes it back.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

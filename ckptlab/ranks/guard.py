@@ -23,6 +23,7 @@ _PR_SET_PDEATHSIG = 1
 def enter(function: str, environment: Mapping[str, str], key: bytes | None, *args: object) -> None:
     """Guard this process, take over its parent's environment and key to the forkserver, and call `function` ("module:name")."""
     end_with_parent()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # the forkserver does without
     os.environ.update(environment)
     vars(forkserver._forkserver)["_forkserver_authkey"] = key
     pkgutil.resolve_name(function)(*args)
@@ -34,6 +35,7 @@ def end_with_parent() -> None:
     os.dup2(nowhere, vars(forkserver._forkserver)["_forkserver_alive_fd"], inheritable=False)  # 1
     os.close(nowhere)
     _end_with_forker()  # 2
+    _wait_for_parent(0)  # it may be gone, or have been interrupted while it waited for this process
     threading.Thread(target=_wait_for_parent, name="guard", daemon=True).start()  # 3
     os.register_at_fork(after_in_child=_end_with_forker)  # 4
     if (
@@ -47,8 +49,8 @@ def _end_with_forker() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _wait_for_parent() -> None:
+def _wait_for_parent(seconds: float | None = None) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None, "multiprocessing has started this process"
-    connection.wait([parent.sentinel])
-    os._exit(1)
+    if connection.wait([parent.sentinel], seconds):
+        os._exit(1)

@@ -54,7 +54,8 @@ class Seat:
         if not self.connection.poll():
             return None
         try:
-            answer: Answer = self.connection.recv()
+            answer = self.connection.recv()
+            assert isinstance(answer, Answer), "a rank sends answers only"
         except Exception:  # the rank is gone, or has written into the pipe by itself
             self.process.join(AFTER_A_DEATH_SECONDS)
             if self.process.is_alive():
@@ -74,10 +75,10 @@ class Seat:
     def is_stopped(self) -> bool:
         """Tell whether a signal has stopped the rank, where the system has /proc."""
         try:
-            stat = Path(f"/proc/{self.pid}/stat").read_text()
+            stat = Path(f"/proc/{self.pid}/stat").read_bytes()
         except OSError:
             return False
-        return stat.rpartition(")")[2].split()[0] == "T"
+        return stat.rpartition(b")")[2].split()[0] == b"T"  # the name before may be no text
 
     def new_output(self) -> str:
         """Return what the rank has printed since the last call, labelled."""

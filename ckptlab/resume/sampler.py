@@ -30,8 +30,13 @@ def sample_generator(seed: int, epoch: int, index: int) -> torch.Generator:
     return torch.Generator().manual_seed(derive_seed("sample", seed, epoch, index))
 
 
-class DataAxis(Protocol):
-    """What a sampler asks of one axis of a `DeviceMesh`, such as `mesh["data"]`."""
+class DataMesh(Protocol):
+    """What a sampler asks of a `DeviceMesh` of one axis. A Protocol, because `resume` does not import torch.distributed."""
+
+    @property
+    def ndim(self) -> int:
+        """How many axes it has."""
+        ...
 
     def size(self) -> int:
         """Return how many ranks the axis has."""
@@ -53,21 +58,26 @@ class ResumableSampler(Sampler[list[int]]):
         global_batch: samples in one optimizer step, over all ranks.
         seed: the seed of the order.
         accumulate: micro-batches that a rank takes for one optimizer step.
-        mesh: the axis of a `DeviceMesh` along which samples are dealt out, such as `mesh["data"]`; None: over all ranks.
+        data_mesh: a 1-D `DeviceMesh`, the axis along which samples differ, such as `mesh["data"]`; None: over all ranks.
             Under tensor parallel it is needed: ranks that share a layer must train on the same samples.
         epoch: the epoch that the next iteration deals out.
         position: samples of it that the world has trained on; a multiple of `global_batch`.
     """
 
     def __init__(
-        self, num_samples: int, *, global_batch: int, seed: int, accumulate: int = 1, mesh: DataAxis | None = None
+        self, num_samples: int, *, global_batch: int, seed: int, accumulate: int = 1, data_mesh: DataMesh | None = None
     ) -> None:
         self.num_samples, self.global_batch, self.seed, self.accumulate = num_samples, global_batch, seed, accumulate
-        self.mesh = mesh
+        self.data_mesh = data_mesh
         self.epoch = self.position = 0
         if min(num_samples, global_batch, accumulate) < 1 or global_batch > num_samples:
             raise UsageError(
                 f"global_batch={global_batch}, accumulate={accumulate} of {num_samples} samples: no full batch to train on"
+            )
+        if data_mesh is not None and data_mesh.ndim != 1:
+            raise UsageError(
+                f'data_mesh has {data_mesh.ndim} axes; give the one along which samples differ, such as mesh["data"]. If they '
+                f'differ along more, flatten these first: mesh["replicate", "shard"]._flatten()'
             )
         self._micro_batch()
 
@@ -81,19 +91,21 @@ class ResumableSampler(Sampler[list[int]]):
         return (self.end - self.position) // self.global_batch * self.accumulate
 
     def __iter__(self) -> Iterator[list[int]]:
-        (rank, _), micro_batch = self.place(), self._micro_batch()
+        (rank, _), micro_batch = self.data_rank_and_size(), self._micro_batch()
         samples = order(self.num_samples, self.seed, self.epoch)
         for begin in range(self.position, self.end, self.global_batch):
             for number in range(rank * self.accumulate, (rank + 1) * self.accumulate):
                 first = begin + number * micro_batch
                 yield samples[first : first + micro_batch].tolist()
 
-    def place(self) -> tuple[int, int]:
+    def data_rank_and_size(self) -> tuple[int, int]:
         """Return this rank's number among those that are dealt different samples, and how many these are."""
-        return rank_and_world_size() if self.mesh is None else (self.mesh.get_local_rank(), self.mesh.size())
+        if self.data_mesh is None:
+            return rank_and_world_size()
+        return self.data_mesh.get_local_rank(), self.data_mesh.size()
 
     def _micro_batch(self) -> int:
-        _, world_size = self.place()
+        _, world_size = self.data_rank_and_size()
         size, rest = divmod(self.global_batch, world_size * self.accumulate)
         if rest:
             raise UsageError(

@@ -188,7 +188,7 @@ class TrainState:
 
     def _start(self, loader: DataLoader[Any], sampler: ResumableSampler) -> Iterator[Any]:
         """Start the loader; its workers' generators are new ones for each epoch and each resume, and differ by rank."""
-        rank, _ = sampler.place()
+        rank, _ = sampler.data_rank_and_size()
         torch.manual_seed(rng.derive_seed("workers", sampler.seed, self.epoch, self.position, rank))
         return iter(loader)
 

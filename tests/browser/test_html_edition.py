@@ -11,6 +11,8 @@ from ckptlab.course.editions.__main__ import main
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 FIGURE = "application/vnd.plotly.v1+json"
+SIDEWAYS = """() => [...document.querySelectorAll('main > .wide:has(th:nth-child(5)), .highlight pre')]
+    .filter((box) => box.scrollWidth > box.clientWidth).map((box) => box.textContent.slice(0, 40))"""
 TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 OUTSIDE = """(figure) => [...figure.querySelectorAll('text')].map((text) => [text, text.getBoundingClientRect()])
     .filter(([text, box]) => box.width && (box.left < 0 || box.right > document.documentElement.clientWidth))
@@ -60,6 +62,7 @@ def test_every_page_fits_the_screen_can_be_read_and_asks_for_nothing_else(
     for path in sorted(html.glob("*.html")):
         page.goto(path.as_uri())
         assert page.evaluate(TOO_WIDE) <= 0, path.name
+        assert page.evaluate(SIDEWAYS) == [], path.name
         low = [text for contrast, text in page.evaluate(CONTRASTS) if contrast < 4.5]
         assert low == [], path.name
         assert [figure.evaluate(OUTSIDE) for figure in page.locator(".js-plotly-plot").all() if figure.evaluate(OUTSIDE)] == []

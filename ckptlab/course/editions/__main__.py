@@ -6,26 +6,38 @@ import sys
 from pathlib import Path
 
 from ckptlab.course.content import labs
+from ckptlab.course.editions.anew import made_anew
 from ckptlab.course.editions.pages import write_pages
 from ckptlab.course.editions.solutions import solved, write_solutions
+from ckptlab.errors import UsageError
 
 
 def main(arguments: list[str]) -> None:
-    """Write an edition of all labs into a folder."""
+    """Write an edition of all labs into a folder, which is made anew.
+
+    Raises:
+        UsageError: what is there was not made here.
+        OSError: it could not be written.
+    """
     parser = argparse.ArgumentParser(prog="python -m ckptlab.course.editions", description="Write an edition of the labs.")
     parser.add_argument("edition", choices=("html", "solutions"))
     parser.add_argument("folder", type=Path)
     wanted = parser.parse_args(arguments)
     notebooks = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in labs()}
     if wanted.edition == "html":
-        write_pages(notebooks, wanted.folder, "for reading")
+        with made_anew(wanted.folder) as folder:
+            write_pages(notebooks, folder, "for reading")
         print(f"To read: {wanted.folder / 'index.html'}")
     else:
         notebooks = {name: solved(notebook) for name, notebook in notebooks.items()}
-        write_solutions(notebooks, wanted.folder)
-        write_pages(notebooks, wanted.folder / "html", "with solutions")
+        with made_anew(wanted.folder) as folder:
+            write_solutions(notebooks, folder)
+            write_pages(notebooks, folder / "html", "with solutions")
         print(f"For instructors: the notebooks in {wanted.folder}, and as pages {wanted.folder / 'html' / 'index.html'}")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except (UsageError, OSError) as error:
+        sys.exit(f"error: {error}")

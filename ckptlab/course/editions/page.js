@@ -9,6 +9,13 @@ for (const figure of document.querySelectorAll(".figure")) {
   words.remove();
 }
 
+// A table of many columns stands row under row on a phone, so each cell says of which column it is.
+for (const table of document.querySelectorAll("main > .wide > table:has(th:nth-child(5))")) {
+  const columns = [...table.querySelectorAll("th")].map((heading) => heading.textContent);
+  for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, at) => (cell.dataset.column = columns[at]));
+  table.classList.add("many");
+}
+
 // A box that scrolls can be reached by the keyboard; one that does not is no stop on the way.
 const boxes = new ResizeObserver((changes) => {
   for (const { target } of changes) {

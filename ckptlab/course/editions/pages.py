@@ -88,10 +88,12 @@ def _has_figures(notebook: dict[str, Any]) -> bool:
 
 
 def _neighbours(name: str, notebooks: Mapping[str, dict[str, Any]]) -> dict[str, tuple[str, str]]:
-    """Give name and title of the notebooks before and after a page; of one that is no notebook, the first comes after."""
+    """Give name and title of the notebooks before and after a notebook; other pages have none."""
+    if name not in notebooks:
+        return {}
     order = list(notebooks)
-    here = order.index(name) if name in notebooks else -1
-    places = {"before": order[: max(here, 0)][-1:], "after": order[here + 1 :][:1]}
+    here = order.index(name)
+    places = {"before": order[:here][-1:], "after": order[here + 1 :][:1]}
     return {place: (found[0], _title(notebooks[found[0]])) for place, found in places.items() if found}
 
 

@@ -1,7 +1,8 @@
 """Which wheels a machine without a network needs; `offline.sh` asks, and lets pip and uv fetch them.
 
-`python -m ckptlab.course.editions.wheels here | tags PLATFORM | wanted | lock` prints this machine's platform, pip's options
-for a platform, what the course requires, and in which versions.
+`python -m ckptlab.course.editions.wheels here | tags PLATFORM | uv PLATFORM | macos | systems | wanted | lock` prints this
+machine's platform, pip's options for a platform, uv's name of it, the oldest macOS, the systems in words, what the course
+requires, and in which versions.
 """
 
 import platform
@@ -15,10 +16,11 @@ from packaging.requirements import Requirement
 from ckptlab.course.content import LABS
 from ckptlab.errors import UsageError
 
-# Linux with glibc 2.28 (Debian 10, Ubuntu 20.04) or newer, and macOS 14 or newer: torch's own wheels ask for these.
-LINUX = ("manylinux1", "manylinux2010", "manylinux2014", *(f"manylinux_2_{minor}" for minor in range(5, 29)))
+GLIBC, MACOS = 28, 14  # glibc 2.28 and macOS 14: torch's own wheels ask for these
+SYSTEMS = f"Linux with glibc 2.{GLIBC} (Debian 10, Ubuntu 20.04) or newer, macOS {MACOS} or newer; Windows: in WSL 2"
+LINUX = ("manylinux1", "manylinux2010", "manylinux2014", *(f"manylinux_2_{minor}" for minor in range(5, GLIBC + 1)))
 TAGS = {f"linux_{machine}": tuple(f"{name}_{machine}" for name in LINUX) for machine in ("x86_64", "aarch64")}
-TAGS |= {"macosx_arm64": ("macosx_14_0_arm64",)}
+TAGS |= {"macosx_arm64": (f"macosx_{MACOS}_0_arm64",)}
 
 
 def tags(name: str) -> tuple[str, ...]:
@@ -30,6 +32,11 @@ def tags(name: str) -> tuple[str, ...]:
     if name not in TAGS:
         raise UsageError(f"platform {name!r}: expected one of {', '.join(TAGS)} (Windows: linux_x86_64, in WSL 2)")
     return TAGS[name]
+
+
+def in_uv(name: str) -> str:
+    """Give what uv calls a platform; it takes the oldest macOS from MACOSX_DEPLOYMENT_TARGET."""
+    return f"{name.removeprefix('linux_')}-manylinux_2_{GLIBC}" if name.startswith("linux_") else "aarch64-apple-darwin"
 
 
 def wanted(pyproject: str) -> list[str]:
@@ -63,13 +70,19 @@ def main(arguments: list[str]) -> None:
             print("macosx" if sys.platform == "darwin" else sys.platform, platform.machine(), sep="_")
         case ["tags", name]:
             print(*(f"--platform={tag}" for tag in tags(name)), sep="\n")
+        case ["uv", name]:
+            print(in_uv(name))
+        case ["macos"]:
+            print(f"{MACOS}.0")
+        case ["systems"]:
+            print(SYSTEMS)
         case ["wanted"]:
             print(*wanted((root / "pyproject.toml").read_text(encoding="utf-8")), sep="\n")
         case ["lock"]:
             lines = (root / "constraints.txt").read_text(encoding="utf-8").splitlines()
             print(*lock(lines, "{}.{}".format(*sys.version_info), version("torch")), sep="\n")
         case _:
-            raise UsageError("write here, tags PLATFORM, wanted or lock")
+            raise UsageError("write here, tags PLATFORM, uv PLATFORM, macos, systems, wanted or lock")
 
 
 if __name__ == "__main__":

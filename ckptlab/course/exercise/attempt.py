@@ -40,7 +40,6 @@ def run_answer(
     exercise: Exercise,
     source: str,
     *,
-    seconds: float | None = None,
     on_rank: Callable[[str, str], dict[str, object]] = judge,
 ) -> Verdict:
     """Run an answer on every rank of every world size: right is what is right on all of them.
@@ -48,11 +47,10 @@ def run_answer(
     Args:
         exercise: what was answered.
         source: the answer.
-        seconds: for one world; `SECONDS` unless told otherwise.
         on_rank: what a rank does with the exercise's path and the answer: `judge`, or a function around it.
 
     Raises:
-        UsageError, SyntaxError: as `try_answer`.
+        UsageError, SyntaxError: as `try_answer`; or the answer has sent something else in place of its ranks' verdicts.
         WorldError: ranks could not be started, which says nothing of the answer.
     """
     _look_for(exercise, source)
@@ -61,15 +59,17 @@ def run_answer(
     printed = ""
     for world_size in exercise.world_sizes:
         output = io.StringIO()
-        with contextlib.redirect_stdout(output), World(world_size, timeout=seconds or SECONDS) as world:
+        with contextlib.redirect_stdout(output), World(world_size, timeout=SECONDS) as world:
             try:
                 by_rank = cast(list[Told], world.run(on_rank, str(exercise.path), source))
             except WorldError as error:
                 return verdict.ended(exercise, world_size, error, _end_of(output))
+        if not all(map(verdict.is_told, by_rank)):
+            raise UsageError("its ranks sent back what is no verdict: read this answer")
         rank, told = verdict.worst(by_rank)
         if told["state"] == "untried":
             return verdict.untried(exercise)
-        same_as = [name for name in same_as if all(name in cast(list[str], on_rank["same_as"]) for on_rank in by_rank)]
+        same_as = [name for name in same_as if all(name in cast(list[str], found["same_as"]) for found in by_rank)]
         printed = _end_of(output)
         if fault is None or (fault[1]["state"], told["state"]) == ("right, but", "wrong"):
             fault = None if told["state"] == "right" else (rank, told, printed)

@@ -1,6 +1,7 @@
 """An exercise as the kernel sees it: its file read by `ast`, never run, so that no torch is loaded. Pure but for reading."""
 
 import ast
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,7 @@ def read(path: Path) -> Exercise:
     values = {name: value for node in tree.body for name, value in _constant(node)}
     stub = _find_stub(functions, path)
     answers = [name for name in functions if name == "solution" or name.startswith(WRONG)]
+    helpers = {name: _text(text, function) for name, function in functions.items() if name.startswith("_")}
     return Exercise(
         id=_id(path),
         path=path,
@@ -55,7 +57,7 @@ def read(path: Path) -> Exercise:
         in_kernel=bool(values.get("IN_KERNEL", False)),
         name=stub.name,
         stub=_text(text, stub),
-        sources={name: _renamed(_text(text, functions[name]), name, stub.name) for name in answers},
+        sources={name: _whole(_renamed(_text(text, functions[name]), name, stub.name), helpers) for name in answers},
         wrong={name: _in_one_line(functions[name]) for name in answers if name != "solution"},
     )
 
@@ -96,6 +98,13 @@ def _text(text: str, function: ast.FunctionDef) -> str:
 
 def _renamed(source: str, name: str, to: str) -> str:
     return source.replace(f"def {name}(", f"def {to}(", 1)
+
+
+def _whole(source: str, helpers: dict[str, str]) -> str:
+    """Put the file's own functions that a source calls before it: an answer is given no name that begins with "_"."""
+    used = [name for name in helpers if re.search(rf"\b{name}\b", source)]
+    others = {name: text for name, text in helpers.items() if name not in used}
+    return "\n\n\n".join([*(_whole(helpers[name], others) for name in used), source])
 
 
 def _in_one_line(function: ast.FunctionDef) -> str:

@@ -8,6 +8,12 @@ from ckptlab.errors import WorldError
 
 STATES = ("untried", "wrong", "right, but", "right")  # "right, but" is over budget
 Told = Mapping[str, object]  # what `judge` says on one rank
+_PARTS: dict[str, list[set[str]]] = {  # of what it says besides, one of these by state
+    "untried": [set()],
+    "wrong": [{"raised", "no_answer"}, {"found", "broke"}, {"found", "expected"}],
+    "right, but": [{"cost", "budget"}],
+    "right": [set()],
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +28,21 @@ class Verdict:
     ended: bool = False  # the answer ended that world
 
 
+def is_told(answer: object) -> bool:
+    """Whether a rank's answer has the shape of what `judge` says: code that reaches for the rank's pipe may send anything."""
+    match answer:
+        case {"state": str(state), "case": int(), "same_as": [*_], **rest} if state in STATES:
+            return any(parts <= rest.keys() for parts in _PARTS[state])
+    return False
+
+
 def worst(by_rank: Sequence[Told]) -> tuple[int, Told]:
     """Return the rank to tell of, and what it found: the first case that is not right, the cause before its effects."""
 
     def order(rank: int) -> tuple[int, object, int, int]:
         told = by_rank[rank]
         severity = STATES.index(str(told["state"]))
-        kind = 2 if "raised" not in told else 1 if told["no_answer"] else 0  # a rank that raised let the others wait
+        kind = 2 if "raised" not in told else 1 if told.get("no_answer") else 0  # a rank that raised let the others wait
         return severity, told["case"], kind, rank
 
     rank = min(range(len(by_rank)), key=order)
@@ -57,7 +71,7 @@ def not_right(exercise: Exercise, rank: int, told: Told, printed: str, same_as: 
     """
     state = str(told["state"])
     start = "right, but" if state == "right, but" else "not yet."
-    diagnosis = exercise.wrong[same_as[0]] if same_as else f'hint("{exercise.id}") helps on.'
+    diagnosis = exercise.wrong[same_as[0]] if same_as else helps_on(exercise)
     where = [str(told["where"])] if "where" in told else []
     on_rank = [] if exercise.world_sizes == (1,) else [f"on rank {rank}"]
     place = "".join(f"{part}: " for part in [", ".join(where + on_rank)] if part)
@@ -68,6 +82,11 @@ def not_right(exercise: Exercise, rank: int, told: Told, printed: str, same_as: 
     if told.get("own_lines"):
         text += f"\n\n{told['own_lines']}"
     return Verdict(id=exercise.id, state=state, text=text, same_as=same_as[0] if same_as else None, printed=printed)
+
+
+def helps_on(exercise: Exercise) -> str:
+    """Say what a learner can do who does not get on."""
+    return f'hint("{exercise.id}") helps on.'
 
 
 def ended(exercise: Exercise, world_size: int, error: WorldError, printed: str) -> Verdict:

@@ -1,6 +1,7 @@
 """The course's figures: each a pure function that gives a `Picture`, a plotly figure and the same in words."""
 
 from ckptlab.course.figures.anatomy import anatomy
+from ckptlab.course.figures.differences import differences
 from ckptlab.course.figures.memory import memory
 from ckptlab.course.figures.picture import Picture
 from ckptlab.course.figures.placements import boxes_by_rank
@@ -9,7 +10,6 @@ from ckptlab.course.figures.sample_order import sample_order
 from ckptlab.course.figures.save_timeline import save_timeline
 from ckptlab.course.figures.shards import shards
 from ckptlab.course.figures.step_map import step_map
-from ckptlab.course.figures.two_runs import differences
 
 __all__ = [
     "Picture",

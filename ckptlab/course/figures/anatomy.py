@@ -74,7 +74,7 @@ def _figure(title: str, parts: Sequence[Part]) -> go.Figure:
         height,
         barmode="stack",
         showlegend=False,
-        xaxis={"title": {"text": "byte of the file", "standoff": 4}, "range": [0, parts[-1].end], "nticks": 5},
+        xaxis={"title": "byte of the file", "range": [0, parts[-1].end], "nticks": 5},
         yaxis={"domain": [1 - 28 / height, 1]} | hidden,
         xaxis2={"range": [0, 1], "anchor": "y2"} | hidden,
         yaxis2={"range": [len(parts) - 0.5, -0.5], "domain": [0, 1 - STRIP_HEIGHT / height]} | hidden,

@@ -18,6 +18,7 @@ from ckptlab.course.figures import colours
 
 TITLE_LETTERS = 42  # that stand side by side at a width of 330 pixels, the outputs' in a window of 700
 TITLE_LINE = 20  # pixels
+AXIS_TITLE = {"standoff": 4, "font": {"size": 12}}  # plotly's own would be larger than all other words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,8 @@ def draw(traces: Iterable[Any], title: str, height: int, *, above: int = 0, belo
         height: of the plot without title and what is below, in pixels.
         above: pixels between title and plot, for a note.
         below: pixels below the plot, for an axis or a legend.
-        layout: more members of plotly's layout; those of `xaxis` and `yaxis` join what all figures have.
+        layout: more members of plotly's layout; those of `xaxis` and `yaxis` join what all figures have. An axis's `title` is
+            its text.
     """
     lines = textwrap.wrap(title, TITLE_LETTERS)
     top = TITLE_LINE * len(lines) + 12 + above
@@ -80,6 +82,8 @@ def draw(traces: Iterable[Any], title: str, height: int, *, above: int = 0, belo
     shared["title"] |= {"y": 1, "yref": "paper", "yanchor": "bottom"}
     for name in ("xaxis", "yaxis"):
         shared[name] = axis | layout.pop(name, {})
+        if "title" in shared[name]:
+            shared[name]["title"] = {"text": shared[name]["title"], **AXIS_TITLE}
     return go.Figure(list(traces), {**shared, **layout})
 
 

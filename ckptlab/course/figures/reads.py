@@ -34,7 +34,7 @@ def reads(shape: Sequence[int], pieces: Boxes, wanted: Boxes, *, item_bytes: int
 
     Raises:
         FormatError: the pieces do not hold every element of the tensor just once.
-        UsageError: a wanted box does not lie in the tensor.
+        UsageError: a wanted box does not lie in the tensor, or `item_bytes` is no whole number of at least 1.
 
     >>> rows, columns = [[((0, 0), (1, 4))], [((1, 0), (1, 4))]], [[((0, 0), (2, 2))], [((0, 2), (2, 2))]]
     >>> print(reads((2, 4), rows, columns).text)
@@ -43,7 +43,9 @@ def reads(shape: Sequence[int], pieces: Boxes, wanted: Boxes, *, item_bytes: int
     rank 0: columns 0-1      8 B, 1 run      8 B, 1 run  16 B, 2 runs
     rank 1: columns 2-3      8 B, 1 run      8 B, 1 run  16 B, 2 runs
     """
-    plan = Plan.of(shape, pieces, wanted, item_bytes)
+    if item_bytes < 1 or item_bytes != int(item_bytes):
+        raise UsageError(f"item_bytes={item_bytes}: expected the bytes of one element, a whole number of at least 1")
+    plan = Plan.of(shape, pieces, wanted, int(item_bytes))
     title = title or f"What each rank reads: shape ({', '.join(map(str, shape))})"
     header = ["", *(": ".join(names) for names in plan.pieces), "in all"]
     rows = [[": ".join(names), *map(str, cells)] for names, cells in zip(plan.ranks, plan.cells, strict=True)]
@@ -79,7 +81,7 @@ class Plan:
         check_tiling(shape, written)
         by_rank = _read(wanted)
         for rank, boxes in enumerate(by_rank):
-            if outside := [box for box in boxes if box.num_elements and box.intersect(whole(shape)) != box]:
+            if outside := [box for box in boxes if not _lies_in(shape, box)]:
                 raise UsageError(f"rank {rank}: {outside[0]} does not lie in a tensor of shape {tuple(shape)}")
         cells = [[_crossing(piece, boxes, item_bytes) for piece in written] for boxes in by_rank]
         return cls(
@@ -91,6 +93,12 @@ class Plan:
 
 def _read(boxes_by_rank: Boxes) -> list[list[Box]]:
     return [[Box(tuple(map(int, at)), tuple(map(int, size))) for at, size in boxes] for boxes in boxes_by_rank]
+
+
+def _lies_in(shape: Sequence[int], box: Box) -> bool:
+    """Whether a box has the tensor's dims and holds nothing beyond it; of an empty one the place does not matter."""
+    has_its_dims = len(box.offset) == len(box.shape) == len(shape)
+    return has_its_dims and (box.num_elements == 0 or box.intersect(whole(shape)) == box)
 
 
 def _crossing(piece: Box, boxes: Sequence[Box], item_bytes: int) -> Amount:

@@ -163,7 +163,7 @@ def _figure(title: str, order: Order) -> go.Figure:
     )
     axis = f"step ({AGAIN} trained on before in the same epoch)" if is_again else "step"
     xaxis = {
-        "title": {"text": axis, "standoff": 4, "font": {"size": 12}},
+        "title": axis,
         "showgrid": False,
         "dtick": 1,
         "range": [0.5, order.num_steps + 0.5],

@@ -97,4 +97,4 @@ def _axis(name: str, edges: Sequence[int], one_by_one: bool) -> dict[str, object
     """Number the elements in their middle, or the boxes at their edges."""
     at = edges[:-1] if one_by_one else edges[:: math.ceil(len(edges) / MOST_TICKS)]
     ticks = {"tickvals": [edge + 0.5 * one_by_one for edge in at], "ticktext": [f"{edge:,}" for edge in at]}
-    return {"title": {"text": name, "standoff": 4}, "showgrid": False, **ticks}
+    return {"title": name, "showgrid": False, **ticks}

@@ -1,7 +1,7 @@
 """For instructors: what learners hand in, run again in bounds; which are the same; what the room fell for. No torch.
 
 A learner's `submit` writes one file. `grade` reads a folder of these (reading), runs every answer that is claimed right
-(running, bounds), marks what a person should look at (cautions, likeness), and gives a `Graded` for each file.
+(running, child, bounds), marks what a person should look at (cautions, likeness), and gives a `Graded` for each file.
 """
 
 from ckptlab.course.grading.grade import grade

@@ -1,10 +1,10 @@
 """Grade a folder: read every file, run every answer that is claimed right, mark what a person should look at."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from ckptlab.course import content
-from ckptlab.course.exercise import Exercise, read
+from ckptlab.course.exercise import Exercise
 from ckptlab.course.grading.cautions import cautions
 from ckptlab.course.grading.likeness import Traces, fingerprint, mark_alike
 from ckptlab.course.grading.reading import Claims, read_claims
@@ -14,44 +14,33 @@ from ckptlab.course.grading.submission import digests
 from ckptlab.errors import UsageError
 
 Outcomes = Mapping[str, Outcome]  # by exercise id
+Keep = Callable[[Sequence[Graded]], None]
 
 
-def grade(folder: Path, tell: Callable[[str], None], *, seconds: float | None = None) -> list[Graded]:
+def grade(folder: Path, exercises: Mapping[str, Exercise], tell: Callable[[str], None], keep: Keep) -> list[Graded]:
     """Grade every *.jsonl in `folder`, in the order of their names.
 
     Args:
         folder: what learners have handed in, one file each.
+        exercises: all that there are, by id.
         tell: is given a line before every answer that is run.
-        seconds: for each world of ranks; None for as many as a learner has.
+        keep: is given the results so far, without what is the same in several files, after every file: an answer may end
+            this process.
 
     Raises:
         UsageError: there is no such folder, or nothing in it.
     """
-    exercises = {id_: read(path) for id_, path in content.exercises().items()}
     now = digests()
     claims = [read_claims(path, exercises, now) for path in _files(folder)]
-    outcomes: list[Outcomes] = []
+    results: list[Graded] = []
     for number, claim in enumerate(claims, start=1):
         tell(f"file {number} of {len(claims)}: {claim.file}")
-        outcomes.append({id_: _outcome(exercise, claim, tell, seconds) for id_, exercise in exercises.items()})
-    return conclude(exercises, claims, outcomes)
-
-
-def conclude(exercises: Mapping[str, Exercise], claims: Sequence[Claims], outcomes: Sequence[Outcomes]) -> list[Graded]:
-    """Put together what the files claim and what running them gave, and mark. Pure."""
+        results.append(_grade_file(claim, exercises, tell))
+        keep(results)
     own = {id_: fingerprint(exercise.solution) for id_, exercise in exercises.items()}
-    pairs = list(zip(claims, outcomes, strict=True))
-    alike = mark_alike({claim.file: _traces(claim, found, own) for claim, found in pairs})
-    return [
-        Graded(
-            file=claim.file,
-            outcomes=found,
-            fell_for=claim.fell_for,
-            faults=claim.faults,
-            marks=(*_to_read(claim, found), *alike[claim.file]),
-        )
-        for claim, found in pairs
-    ]
+    pairs = zip(claims, results, strict=True)
+    alike = mark_alike({claim.file: _traces(claim, graded.outcomes, own) for claim, graded in pairs})
+    return [replace(graded, marks=(*graded.marks, *alike[graded.file])) for graded in results]
 
 
 def _files(folder: Path) -> list[Path]:
@@ -63,14 +52,13 @@ def _files(folder: Path) -> list[Path]:
     return files
 
 
-def _outcome(exercise: Exercise, claim: Claims, tell: Callable[[str], None], seconds: float | None) -> Outcome:
-    tried = claim.tried.get(exercise.id)
-    if tried is None or not tried.num_attempts:
-        return Outcome(UNTRIED)
-    if not tried.state.startswith("right"):
-        return Outcome(TRIED)
-    tell(f"  {claim.file}: exercise {exercise.id}")
-    return run_again(exercise, tried.source, seconds)
+def _grade_file(claim: Claims, exercises: Mapping[str, Exercise], tell: Callable[[str], None]) -> Graded:
+    tried = {id_: claim.tried[id_] for id_ in exercises if id_ in claim.tried and claim.tried[id_].num_attempts}
+    right = {id_: found.source for id_, found in tried.items() if found.state.startswith("right")}
+    again = run_again(right, exercises, lambda id_: tell(f"  {claim.file}: exercise {id_}"))
+    outcomes = {id_: again.get(id_) or Outcome(TRIED if id_ in tried else UNTRIED) for id_ in exercises}
+    marks = tuple(_to_read(claim, outcomes))
+    return Graded(file=claim.file, outcomes=outcomes, fell_for=claim.fell_for, faults=claim.faults, marks=marks)
 
 
 def _to_read(claim: Claims, outcomes: Outcomes) -> list[str]:
@@ -79,6 +67,6 @@ def _to_read(claim: Claims, outcomes: Outcomes) -> list[str]:
 
 
 def _traces(claim: Claims, outcomes: Outcomes, own: Mapping[str, str | None]) -> Traces:
-    right = [id_ for id_, outcome in outcomes.items() if outcome.state in RIGHT]
+    right = [id_ for id_, outcome in outcomes.items() if outcome.state in RIGHT.values()]
     prints = {id_: found for id_ in right if (found := fingerprint(claim.tried[id_].source)) and found != own[id_]}
     return Traces(attempts=claim.attempts, answers=prints)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from itertools import combinations
 
+from ckptlab.course.grading.parsing import NOT_PARSED, parse
+
 LEAST_ALIKE = 4  # right answers that must all be the same; fewer may well agree by chance
 
 
@@ -18,14 +20,14 @@ class Traces:
 
 
 def fingerprint(source: str) -> str | None:
-    """Return a digest of what an answer does: comments, docstrings and white space do not count. None when it is no Python."""
+    """Return a digest of what an answer does: comments, docstrings and white space do not count. None when it is not Python."""
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef) and ast.get_docstring(node) is not None:
                 node.body = node.body[1:]
         return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except NOT_PARSED:
         return None
 
 

@@ -14,6 +14,7 @@ from ckptlab.course.grading.submission import FORMAT, KIND
 from ckptlab.course.progress.fold import Tried, fold
 
 MOST_BYTES = 16 << 20  # of one file; ten thousand attempts are about half of it
+MOST_LINES = 200_000
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = 40
 
@@ -40,27 +41,31 @@ def read_claims(path: Path, exercises: Mapping[str, Exercise], now: Mapping[str,
     try:
         content, size = _read_start(path)
     except OSError as error:
-        return claim(path.name, b"", [f"is not read: {error.strerror}"], exercises, now)
+        return _claim(path.name, b"", [f"is not read: {error.strerror}"], exercises, now)
     faults = []
     if size > MOST_BYTES:
         faults = [f"has {size:,} bytes; only the first {MOST_BYTES:,} are read"]
         content = content[: content.rfind(b"\n") + 1]
-    return claim(path.name, content, faults, exercises, now)
+    return _claim(path.name, content, faults, exercises, now)
 
 
-def claim(
+def _claim(
     file: str, content: bytes, faults: Sequence[str], exercises: Mapping[str, Exercise], now: Mapping[str, str]
 ) -> Claims:
     """Find out what a file's content says."""
-    events, num_damaged = journal.parse(content)
+    lines = content.split(b"\n", MOST_LINES)
+    if lines[MOST_LINES:] not in ([], [b""]):
+        faults = [*faults, f"has more than {MOST_LINES:,} lines; only these are read"]
+    events, num_damaged = journal.parse(b"\n".join(lines[:MOST_LINES]))
     faults = [*faults, *([f"{num_damaged:,} lines are no events and are left out"] if num_damaged else [])]
     header = events[0] if events and events[0]["kind"] == KIND else None
     if events:
         faults += _look_at(header, now)
     attempts = [event for event in events if event["kind"] == "exercise" and isinstance(event.get("source"), str)]
-    unknown = {str(event.get("id")) for event in attempts if event.get("id") not in list(exercises)}
+    known = list(exercises)  # to be compared with: an id may be unhashable
+    unknown = {str(event.get("id")) for event in attempts if event.get("id") not in known}
     if unknown:
-        faults.append(f"answers exercises that there are not: {', '.join(_SHORT.repr(id_) for id_ in sorted(unknown)[:5])}")
+        faults.append(f"answers unknown exercises: {', '.join(_SHORT.repr(id_) for id_ in sorted(unknown)[:5])}")
     if not attempts:
         faults.append("holds no attempt")
     return Claims(

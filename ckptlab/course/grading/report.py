@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass
 from ckptlab.course.exercise import Exercise
 from ckptlab.course.grading.result import Graded
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would compute a cell that begins so
-_MOST_CHARACTERS = 100  # of what a wrong answer means
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", " ", "\uff1d")  # a spreadsheet would compute a cell that begins so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +19,7 @@ class WrongAnswer:
     exercise: str
     name: str
     learners: int
-    meaning: str  # how its docstring begins
+    meaning: str  # what a learner is told
 
     def to_json(self) -> dict[str, object]:
         """Return it for a program."""
@@ -31,7 +30,7 @@ def wrong_answers(results: Sequence[Graded], exercises: Mapping[str, Exercise]) 
     """Count the named wrong answers, each once a learner; the most frequent first, then in the order of the course."""
     given = Counter((id_, name) for graded in results for id_, names in graded.fell_for.items() for name in names)
     rows = [
-        WrongAnswer(exercise=id_, name=name, learners=given[id_, name], meaning=_begin(meaning))
+        WrongAnswer(exercise=id_, name=name, learners=given[id_, name], meaning=meaning)
         for id_, exercise in exercises.items()
         for name, meaning in exercise.wrong.items()
         if given[id_, name]
@@ -40,22 +39,17 @@ def wrong_answers(results: Sequence[Graded], exercises: Mapping[str, Exercise]) 
 
 
 def to_csv(results: Sequence[Graded]) -> bytes:
-    """Return a row a file, under a head; no cell is one that a spreadsheet would compute."""
+    """Return one row for each file, under a head; no cell is one that a spreadsheet would compute."""
     text = io.StringIO()
-    writer = csv.writer(text)
+    writer = csv.writer(text, quoting=csv.QUOTE_ALL)
     writer.writerow(["file", *results[0].outcomes, "right", "tried", "marks"])
     for graded in results:
         states = [outcome.state for outcome in graded.outcomes.values()]
         marks = "; ".join((*graded.faults, *graded.marks))
         writer.writerow([_plain(graded.file), *states, graded.num_right, graded.num_tried, _plain(marks)])
-    return text.getvalue().encode("utf-8", "backslashreplace")  # a file's name may be no text
+    return text.getvalue().encode()
 
 
 def _plain(cell: str) -> str:
-    return f"'{cell}" if cell.startswith(_FORMULA) else cell
-
-
-def _begin(meaning: str) -> str:
-    if len(meaning) <= _MOST_CHARACTERS:
-        return meaning
-    return f"{meaning[:_MOST_CHARACTERS].rpartition(' ')[0]} …"
+    text = "".join(char if char.isprintable() else repr(char)[1:-1] for char in cell)
+    return f"'{text}" if cell.startswith(_FORMULA) else text

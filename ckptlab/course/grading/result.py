@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-RIGHT = ("right", "right, over budget")
+RIGHT = {"right": "right", "right, but": "right, over budget"}  # by what a verdict calls it
 NOT_RIGHT = "not right when run again"
 NOT_RUN = "could not be run"
 TRIED = "tried, not right yet"
@@ -14,7 +14,7 @@ UNTRIED = "not tried"
 class Outcome:
     """One exercise of one learner."""
 
-    state: str  # one of the constants above
+    state: str  # a value of RIGHT, or another of the words above
     text: str = ""  # what running the answer gave, in one line; "" when there was none to run
 
 
@@ -31,7 +31,7 @@ class Graded:
     @property
     def num_right(self) -> int:
         """How many exercises are right, over budget or not."""
-        return sum(outcome.state in RIGHT for outcome in self.outcomes.values())
+        return sum(outcome.state in RIGHT.values() for outcome in self.outcomes.values())
 
     @property
     def num_tried(self) -> int:

@@ -22,8 +22,8 @@ def submit(path: Path) -> list[journal.Event]:
         UsageError: the file is something else, or holds what the journal does not; or there is nothing to hand in.
     """
     events = [event for event in journal.read() if event["kind"] != KIND]
-    if path.suffix != ".jsonl":
-        raise UsageError(f"name the file like ada.jsonl: your instructor's program looks for .jsonl; found {path.name}")
+    if path.suffix != ".jsonl" or path.name.startswith("."):
+        raise UsageError(f"name the file like ada.jsonl: .jsonl, and not hidden, is what is graded; found {path.name}")
     if not events:
         raise UsageError("your journal is empty: there is nothing to hand in yet")
     if path.exists() or path.is_symlink():

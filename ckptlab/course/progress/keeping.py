@@ -88,8 +88,19 @@ def _refuse_to_lose(path: Path, events: list[journal.Event]) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file as a whole or not at all, for its owner only; a link in its place goes."""
-    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    """Write a file as a whole or not at all, for its owner only; a link in its place goes.
+
+    Raises:
+        OSError: it could not be written; it names the file itself.
+    """
+    try:
+        _replace_file(path, data)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def _replace_file(path: Path, data: bytes) -> None:
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix=".ckptlab-")
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(data)

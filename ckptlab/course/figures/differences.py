@@ -18,12 +18,13 @@ def differences(runs: Runs, *, first_step: int = 1, title: str = "") -> Picture:
     """Draw for each run what is exactly that of the unbroken run and what is not, step by step.
 
     Args:
-        runs: the run's name to what is compared (a loss, a model), to whether it differs in each step, the first step first.
+        runs: the run's name to what is compared (a loss, a model), to whether it differs in each step, the first step first;
+            NumPy's booleans too, as ranks hand them back.
         first_step: the number of that step.
         title: what the figure is called.
 
     Raises:
-        UsageError: there is no run, or the rows are not equally many steps long.
+        UsageError: there is no run, a run compares nothing, or the rows are not equally many steps long.
 
     >>> lost = {"moments": {"loss": [False, True], "model": [True, True]}, "buffer": {"loss": [False, False]}}
     >>> print(differences(lost, first_step=6).text)
@@ -35,7 +36,10 @@ def differences(runs: Runs, *, first_step: int = 1, title: str = "") -> Picture:
     moments: loss from step 7 on, model from step 6 on
     buffer: loss in no step
     """
-    lengths = {len(steps) for compared in runs.values() for steps in compared.values()}
+    runs = {run: {what: list(map(bool, flags)) for what, flags in compared.items()} for run, compared in runs.items()}
+    if empty := [run for run, compared in runs.items() if not compared]:
+        raise UsageError(f"of the runs {empty} nothing is compared; give each a row, such as a loss, or leave them out")
+    lengths = {len(flags) for compared in runs.values() for flags in compared.values()}
     if len(lengths) != 1 or lengths == {0}:
         raise UsageError(f"the rows are {sorted(lengths)} steps long; expected one row or more, all equally long, at least 1")
     steps = range(first_step, first_step + lengths.pop())
@@ -80,7 +84,7 @@ def _figure(title: str, runs: Runs, steps: range) -> go.Figure:
         title,
         CELL_HEIGHT * len(rows),
         below=AXIS_HEIGHT,
-        xaxis={"title": {"text": "step", "standoff": 4}, "showgrid": False, "dtick": 1, "range": across},
+        xaxis={"title": "step", "showgrid": False, "dtick": 1, "range": across},
         yaxis={"showgrid": False, "range": [len(rows) - 0.5, -0.5], **ticks},
         shapes=[_line(across, number - 0.5) for number in begins[1:]],
     )

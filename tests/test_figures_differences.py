@@ -1,11 +1,11 @@
 """`differences` says the same in its cells, its colours and its words, and an exact zero is seen as one."""
 
-import doctest
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
-from ckptlab.course.figures import colours, differences, two_runs
+from ckptlab.course.figures import colours, differences
 from ckptlab.errors import UsageError
 
 RUNS: dict[str, dict[str, Sequence[bool]]] = {
@@ -37,12 +37,14 @@ def test_the_words_give_the_steps_that_differ() -> None:
 def test_rows_of_several_lengths_and_no_row_at_all_are_refused() -> None:
     with pytest.raises(UsageError, match=r"the rows are \[1, 2\] steps long"):
         differences({"one": {"loss": [True], "model": [True, False]}})
-    nothing: list[dict[str, dict[str, list[bool]]]] = [{}, {"one": {}}, {"one": {"loss": []}}]
+    nothing: list[dict[str, dict[str, list[bool]]]] = [{}, {"one": {"loss": []}}]
     for runs in nothing:
         with pytest.raises(UsageError, match="at least 1"):
             differences(runs)
+    with pytest.raises(UsageError, match=r"of the runs \['two'\] nothing is compared"):
+        differences(RUNS | {"two": {}})
 
 
-def test_the_example_is_true() -> None:
-    found = doctest.testmod(two_runs)
-    assert (found.attempted > 0, found.failed) == (True, 0)
+def test_what_ranks_hand_back_is_drawn_as_plain_booleans_are() -> None:
+    runs = {run: {what: np.array(flags) for what, flags in compared.items()} for run, compared in RUNS.items()}
+    assert differences(runs).bundle() == differences(RUNS).bundle()
