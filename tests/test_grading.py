@@ -180,7 +180,7 @@ def test_what_a_rank_sends_in_place_of_a_verdict_is_none_and_costs_at_most_its_o
 ) -> None:
     found = graded["forged"]
     assert [found.outcomes[id_].state for id_ in CHEAP] == [
-        "could not be run", "not right when run again", "right", "could not be run",
+        "could not be run", "not right when run again", "not right when run again", "could not be run",
     ]  # fmt: skip
     assert found.outcomes["3.1"].text == "its ranks sent back what is no verdict: read this answer"
     assert found.outcomes["4.1"].text.endswith("read this answer")
