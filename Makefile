@@ -2,7 +2,7 @@
 # make html | make solutions | make offline                                      the labs to hand out; these too
 PYTHON ?= python3
 BIN := .venv/bin
-.PHONY: lab demo test check labs lock html solutions offline
+.PHONY: lab demo test check labs messages lock html solutions offline
 
 lab: .venv/ready        # the course: copies of the notebooks in my-labs/, then JupyterLab on the first
 	@$(BIN)/python -m ckptlab.course.start
@@ -14,6 +14,8 @@ check: .venv/ready      # style, types, and how long each room is
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/python -m tests.lines
 labs: .venv/ready       # for authors: run every lab from a clean kernel and write its outputs back
 	@$(BIN)/python -m tests.labs.execute
+messages: .venv/ready   # for translators: bring ckptlab/course/locale up to date, and count what is reviewed
+	@$(BIN)/python tests/messages.py
 lock: .venv/ready       # one lock for all platforms; torch is held in pyproject.toml
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --universal --no-emit-index-url --no-annotate \
 	  --custom-compile-command "make lock" --upgrade --quiet -o constraints.txt

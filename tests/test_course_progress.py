@@ -8,6 +8,7 @@ import pytest
 
 from ckptlab.cli.main import run
 from ckptlab.course import content, hint, journal, outcome, predict, progress, recheck, reset, solution
+from ckptlab.course.certificate import keys
 from ckptlab.course.exercise import read
 from ckptlab.course.progress.fold import fold
 from ckptlab.errors import UsageError
@@ -180,3 +181,33 @@ def test_the_command_line_shows_saves_and_loads(capsys: pytest.CaptureFixture[st
     assert run(["progress"]) == 0
     assert "02 shards" in capsys.readouterr().out
     assert run(["progress", "load"]) == run(["progress", "load", "nothing.jsonl"]) == 2
+
+
+def test_the_key_of_certificates_goes_along_and_never_takes_the_place_of_another(home: Path, capsys) -> None:
+    journal.append_all([attempt(1, "right")])
+    own = keys.did_of(keys.own_key())
+    file = home / "certificate-key.pem"
+    progress.save()
+    progress.save()
+    assert "keep it to yourself" in capsys.readouterr().out
+    file.unlink()
+    with pytest.raises(UsageError, match=r"progress\.load\(.*takes it in"):
+        progress.save()
+    progress.load()
+    assert "The key of your certificates is there again." in capsys.readouterr().out
+    assert (keys.did_of(keys.own_key()), file.stat().st_mode & 0o777) == (own, 0o600)
+    assert len(journal.read()) == 1
+    file.unlink()
+    other = keys.did_of(keys.own_key())
+    progress.load()
+    assert "another key of certificates than yours, which stays" in capsys.readouterr().out
+    assert keys.did_of(keys.own_key()) == other
+    with pytest.raises(UsageError, match="holds progress that your journal does not"):
+        progress.save()  # it would lose the key in the file
+
+
+def test_a_saved_key_that_is_none_is_not_taken(home: Path) -> None:
+    strange = [event("certificate-key", 1, pem=pem) for pem in (None, 5, "x", "-----BEGIN PRIVATE KEY-----" + "x" * 10_000)]
+    Path("strange.jsonl").write_bytes(journal.to_lines([*strange, event("certificate-key", 1), attempt(1, "wrong")]))
+    progress.load("strange.jsonl")
+    assert [file.name for file in home.iterdir()] == ["journal.jsonl"]

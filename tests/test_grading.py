@@ -5,17 +5,22 @@ import csv
 import io
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from processes import state_and_parent, until
 
 from ckptlab.cli.main import run
-from ckptlab.course import content, journal
+from ckptlab.course import content, journal, progress
+from ckptlab.course.certificate import keys
 from ckptlab.course.exercise import read
 from ckptlab.course.grading import Graded, grade
 from ckptlab.course.grading.cautions import cautions
 from ckptlab.course.grading.report import to_csv
+from ckptlab.course.grading.result import Outcome
+from ckptlab.course.grading.running import run_again
 from ckptlab.course.grading.submission import digests, make_header
 
 EXERCISES = {id_: read(path) for id_, path in content.exercises().items()}
@@ -196,6 +201,17 @@ def test_files_after_a_hostile_one_are_graded_and_garbled_ones_as_far_as_they_go
     )
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="processes have such names on Linux")
+def test_a_process_of_somebody_else_whose_name_is_no_text_stops_no_grading() -> None:
+    named = "import ctypes, sys; ctypes.CDLL(None).prctl(15, b'\\xff'); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", named], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        outcomes = run_again({"4.1": ORDER.solution}, EXERCISES, lambda _: None)
+        process.communicate(b"")
+    assert outcomes == {"4.1": Outcome("right", "4.1: right.")}
+
+
 @pytest.mark.usefixtures("graded")
 def test_an_answer_gets_no_secrets_and_leaves_nothing_behind(folder: Path) -> None:
     pid, token, *folders = (folder / "seen").read_text().split()
@@ -286,9 +302,9 @@ def test_no_cell_of_the_table_is_a_formula(tmp_path: Path) -> None:
     hand_in(tmp_path / name, attempt("4.1", "wrong", ""))
     hand_in(tmp_path / "b\udcff.jsonl", attempt("4.1", "wrong", "", at=1))
     head, *rows = csv.reader(io.StringIO(to_csv(list(by_name(tmp_path).values())).decode(), newline=""))
-    assert head == ["file", *EXERCISES, "right", "tried", "marks"]
+    assert head == ["file", *EXERCISES, "right", "tried", "final", "passed", "marks"]
     assert [row[0] for row in rows] == ['\'=HYPERLINK("x"),\\n.jsonl', "b\\udcff.jsonl"]
-    assert (rows[0][head.index("4.1")], rows[0][-3:]) == ("tried, not right yet", ["0", "1", ""])
+    assert (rows[0][head.index("4.1")], rows[0][-5:]) == ("tried, not right yet", ["0", "1", "", "no", ""])
 
 
 def test_the_command_writes_the_table_and_tells_what_the_room_fell_for(
@@ -336,7 +352,10 @@ def test_a_submission_is_the_journal_under_a_header_and_nothing_of_the_learner(
     file = tmp_path / "ada.jsonl"
     assert run(["submit", str(file)]) == 2
     journal.append_all([attempt("4.1", "wrong", "", at=1)])
-    (home / "key.pem").write_text("a private key")
+    keys.own_key()
+    secret = (home / "certificate-key.pem").read_text().splitlines()[1]
+    progress.save(tmp_path / "saved")
+    progress.load(tmp_path / "saved")  # which takes no key into the journal
     assert run(["submit", str(file)]) == 0
     journal.append("hint", id="4.1", number=1)
     assert run(["submit", str(file)]) == 0  # again, with more
@@ -344,9 +363,22 @@ def test_a_submission_is_the_journal_under_a_header_and_nothing_of_the_learner(
     header, *events = map(json.loads, file.read_text().splitlines())
     assert events == journal.read()
     assert set(header) == {"v", "at", "kind", "format", "ckptlab", "python", "exercises"}
-    assert not any(word in file.read_text() for word in ("home-of-ada", "private", os.uname().nodename))
+    assert not any(word in file.read_text() for word in ("home-of-ada", secret, "PRIVATE", os.uname().nodename))
     (found,) = by_name(tmp_path).values()
     assert (found.outcomes["4.1"].state, found.faults) == ("tried, not right yet", ())
+
+
+def test_a_key_in_a_journal_that_was_put_there_by_hand_is_not_handed_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CKPTLAB_HOME", str(tmp_path / "home"))
+    journal.append_all([attempt("4.1", "wrong", "")])
+    keys.own_key()
+    progress.save(tmp_path / "saved.jsonl")
+    (tmp_path / "home" / "journal.jsonl").write_bytes((tmp_path / "saved.jsonl").read_bytes())
+    assert run(["submit", str(tmp_path / "ada.jsonl")]) == 0
+    assert "PRIVATE" in (tmp_path / "saved.jsonl").read_text()
+    assert "PRIVATE" not in (tmp_path / "ada.jsonl").read_text()
 
 
 def test_a_submission_replaces_only_what_it_was_made_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ A command is a file here with a function of the same name. It is imported when i
 the rest cannot. Exit codes: 0 right, 1 the checked thing is wrong, 2 bad usage.
 """
 
+import os
 import sys
 from importlib import import_module
 
@@ -11,7 +12,21 @@ import click
 
 from ckptlab import __version__
 
-COMMANDS = ("demo", "diff", "doctor", "grade", "ls", "progress", "rollback", "show", "submit", "train", "verify")
+COMMANDS = (
+    "certificate",
+    "demo",
+    "diff",
+    "doctor",
+    "grade",
+    "ls",
+    "progress",
+    "quiz",
+    "rollback",
+    "show",
+    "submit",
+    "train",
+    "verify",
+)
 INTERRUPTED = 130  # 128 + SIGINT, as a shell has it
 
 
@@ -32,8 +47,15 @@ class Commands(click.Group):
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(version)s")
-def ckptlab() -> None:
+@click.option("--language", metavar="CODE", help="What learners are told in: en, ig or so. Drafts stand beside the English.")
+def ckptlab(language: str | None) -> None:
     """Sharded checkpoints: look at them, check them, learn how they work."""
+    if language is not None:
+        from ckptlab.course.languages import LANGUAGES, VARIABLE  # here, so that doctor runs where the course cannot
+
+        if language not in LANGUAGES:
+            raise click.UsageError(f"there is no language {language!r}; there are {', '.join(LANGUAGES)}.")
+        os.environ[VARIABLE] = language  # ranks have it too
 
 
 def main() -> None:

@@ -1,9 +1,13 @@
-"""What a learner touches: notebooks with real ranks, exercises that check themselves, progress. No torch.
+"""What a learner touches: notebooks with real ranks, exercises that check themselves, progress, quizzes. No torch.
 
 `%load_ext ckptlab.course` gives a notebook `%%ranks` and `%%exercise`.
 """
 
+from ckptlab.course.certificate import certificate
 from ckptlab.course.magics import load_ipython_extension
 from ckptlab.course.progress import hint, outcome, predict, progress, recheck, reset, solution
+from ckptlab.course.quiz import quiz
 
-__all__ = ["hint", "load_ipython_extension", "outcome", "predict", "progress", "recheck", "reset", "solution"]
+__all__ = [
+    "certificate", "hint", "load_ipython_extension", "outcome", "predict", "progress", "quiz", "recheck", "reset", "solution",
+]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Where the course's notebooks and exercises stand, and by which ids they are called. Opens none of them.
+"""Where the course's notebooks, exercises and question banks stand, and by which ids they are called. Opens none of them.
 
 A notebook is `labs/02_shards.ipynb`, an exercise of it `labs/exercises/ex02_1_rows_of_a_rank.py`, called 2.1.
 """
@@ -11,11 +11,17 @@ from ckptlab.errors import UsageError
 
 LABS = Path(ckptlab.__file__).parents[1] / "labs"
 EXERCISES = LABS / "exercises"
+QUIZZES = LABS.parent / "quizzes"
 
 
 def labs() -> list[Path]:
     """Return the numbered notebooks, in order."""
     return sorted(LABS.glob("[0-9][0-9]_*.ipynb"))
+
+
+def notebooks() -> list[Path]:
+    """Return all that a learner gets a copy of: the labs, and the notebook of the final quiz."""
+    return [*labs(), *LABS.glob("quiz.ipynb")]
 
 
 def exercises() -> dict[str, Path]:

@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from ckptlab.course.content import LABS, labs
+from ckptlab.course.content import LABS, notebooks
 
 COPY_OF = "ckptlab_copy_of"
 SETTINGS: dict[str, dict[str, Any]] = {  # by file, below the environment's etc/
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make lab", description="Open the course in JupyterLab.")
     parser.add_argument("--prepare", action="store_true", help="only prepare settings and copies of the notebooks")
     only_prepare = parser.parse_args(arguments).prepare
-    originals, folder = labs(), LABS.parent / "my-labs"
+    originals, folder = notebooks(), LABS.parent / "my-labs"
     if find_spec("jupyterlab") is None:
         return _fail(f"JupyterLab is not installed for {sys.executable}: start the course with make lab")
     if not originals:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from checkouts import check_out, opened
 
-from ckptlab.course.content import LABS
+from ckptlab.course.content import LABS, QUIZZES
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"]
 FLAGS += ["--disable-background-networking", "--disable-component-update"]
@@ -33,6 +33,7 @@ def course(tmp_path_factory) -> Iterator[tuple[Path, str]]:
     """A folder with a learner's copy of the course, and the address that the start has printed."""
     folder = tmp_path_factory.mktemp("course")
     shutil.copytree(LABS, folder / "labs")
+    shutil.copytree(QUIZZES, folder / "quizzes")
     with opened(folder, check_out(folder)) as (address, _):
         yield folder, address
 
@@ -53,18 +54,34 @@ def nothing_wrong_in_page(wrong_in_page: list[str]) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def page(chromium: str, wrong_in_page: list[str], tmp_path_factory) -> Iterator[object]:
-    """A page of a new browser."""
+def browsers(chromium: str) -> Iterator[object]:
+    """What starts browsers."""
     from playwright.sync_api import sync_playwright
 
-    profile = tmp_path_factory.mktemp("profile")
     with sync_playwright() as playwright:
-        window = playwright.chromium.launch_persistent_context(
-            profile, executable_path=chromium, args=FLAGS, viewport={"width": 1280, "height": 900}
-        )
-        window.pages[0].on("pageerror", lambda error: wrong_in_page.append(str(error)))
-        yield window.pages[0]
-        window.close()
+        yield playwright.chromium
+
+
+@pytest.fixture(scope="module")
+def page(browsers, chromium: str, wrong_in_page: list[str], tmp_path_factory) -> Iterator[object]:
+    """A page of a new browser."""
+    profile = tmp_path_factory.mktemp("profile")
+    window = browsers.launch_persistent_context(
+        profile, executable_path=chromium, args=FLAGS, viewport={"width": 1280, "height": 900}
+    )
+    window.pages[0].on("pageerror", lambda error: wrong_in_page.append(str(error)))
+    yield window.pages[0]
+    window.close()
+
+
+@pytest.fixture
+def stranger(browsers, chromium: str, wrong_in_page: list[str]) -> Iterator[object]:
+    """A page of another browser, which knows nothing of the first."""
+    browser = browsers.launch(executable_path=chromium, args=FLAGS)
+    new = browser.new_page(viewport={"width": 1280, "height": 900})
+    new.on("pageerror", lambda error: wrong_in_page.append(str(error)))
+    yield new
+    browser.close()
 
 
 @pytest.fixture(scope="session")

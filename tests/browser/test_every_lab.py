@@ -5,12 +5,12 @@ import re
 import pytest
 from notebook_page import PAINTED, Notebook, errors, outputs_of
 
-from ckptlab.course.content import labs
+from ckptlab.course.content import notebooks
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize("name", [path.name for path in labs()])
+@pytest.mark.parametrize("name", [path.name for path in notebooks()])
 def test_a_lab_runs_to_its_end_with_figures_and_widgets_and_without_errors(course, page, photograph, name: str) -> None:
     notebook = Notebook(page, *course, name)
     notebook.run_all()

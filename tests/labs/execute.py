@@ -14,7 +14,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
-from ckptlab.course.content import labs
+from ckptlab.course.content import notebooks
 from ckptlab.course.start import prepare_environment
 
 CELL_SECONDS = 60
@@ -61,9 +61,9 @@ def tidy(notebook: NotebookNode) -> NotebookNode:
 
 
 def main(names: list[str]) -> None:
-    paths = [path for path in labs() if not names or path.stem in names]
+    paths = [path for path in notebooks() if not names or path.stem in names]
     if not paths:
-        sys.exit(f"no such lab; there are {', '.join(path.stem for path in labs())}")
+        sys.exit(f"no such lab; there are {', '.join(path.stem for path in notebooks())}")
     for path in paths:
         begin = time.monotonic()
         nbformat.write(tidy(execute(path)), path)

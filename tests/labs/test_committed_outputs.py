@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from ckptlab.course.content import labs
+from ckptlab.course.content import notebooks
 
 TELLTALES = {
     "a path": r"/tmp/|/home/|/root/|/usr/|/Users/|/var/|site-packages|ipykernel_\d",
@@ -18,7 +18,7 @@ TELLTALES = {
 }
 
 
-@pytest.fixture(params=labs(), ids=lambda path: path.stem)
+@pytest.fixture(params=notebooks(), ids=lambda path: path.stem)
 def cells(request) -> list[dict]:
     return [cell for cell in json.loads(request.param.read_text())["cells"] if cell["cell_type"] == "code"]
 

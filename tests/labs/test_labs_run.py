@@ -11,7 +11,7 @@ import pytest
 from execute import CELL_SECONDS, clean_environment
 from processes import descendants, state_and_parent, until
 
-from ckptlab.course.content import labs
+from ckptlab.course.content import notebooks
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 MB = 1 << 20  # as Binder counts
@@ -34,7 +34,7 @@ class Run:
     new_files: set[Path] = field(default_factory=set)
 
 
-@pytest.fixture(scope="module", params=labs(), ids=lambda path: path.stem)
+@pytest.fixture(scope="module", params=notebooks(), ids=lambda path: path.stem)
 def run(request, tmp_path_factory) -> Run:
     home = tmp_path_factory.mktemp("home")
     run = Run(request.param)

@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from ckptlab.course.content import labs
+from ckptlab.course import content
 from ckptlab.course.editions.anew import made_anew
 from ckptlab.course.editions.pages import write_pages
 from ckptlab.course.editions.solutions import solved, write_solutions
@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("edition", choices=("html", "solutions"))
     parser.add_argument("folder", type=Path)
     wanted = parser.parse_args(arguments)
-    notebooks = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in labs()}
+    notebooks = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in content.notebooks()}
     if wanted.edition == "html":
         with made_anew(wanted.folder) as folder:
             write_pages(notebooks, folder, "for reading")

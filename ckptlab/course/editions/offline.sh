@@ -57,7 +57,7 @@ for platform in $platforms; do
   download $(cat "$work/$platform") "$@"
 done
 "$bin/python" -m ckptlab.course.editions html "$new/html" >"$work/said"
-tar -c --exclude __pycache__ --exclude .ipynb_checkpoints -f - ckptlab labs LICENSE README.md constraints.txt pyproject.toml \
+tar -c --exclude __pycache__ --exclude .ipynb_checkpoints -f - ckptlab labs quizzes LICENSE README.md constraints.txt pyproject.toml \
   | tar -x -f - -C "$new/course"
 cp "$rooms/start.sh" "$new/start.sh"
 size=$(du -sh "$new" | cut -f 1)

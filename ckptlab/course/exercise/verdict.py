@@ -1,9 +1,10 @@
-"""`Verdict`: what a learner is told of an answer, from what the ranks of every world found. Pure."""
+"""`Verdict`: what a learner is told of an answer, from what the ranks of every world found. Pure but for the language."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ckptlab.course.exercise.source import Exercise
+from ckptlab.course.languages import Message, say
 from ckptlab.errors import WorldError
 
 STATES = ("untried", "wrong", "right, but", "right")  # "right, but" is over budget
@@ -51,12 +52,14 @@ def worst(by_rank: Sequence[Told]) -> tuple[int, Told]:
 
 def untried(exercise: Exercise) -> Verdict:
     """Tell that the stub is still there."""
-    return Verdict(id=exercise.id, state="untried", text=f"{exercise.id} {exercise.title}: not tried yet.")
+    title = Message(f"exercise.{exercise.id}.title", exercise.title)
+    text = say("verdict.untried", "{id} {title}: not tried yet.", id=exercise.id, title=title)
+    return Verdict(id=exercise.id, state="untried", text=text)
 
 
 def right(exercise: Exercise, printed: str) -> Verdict:
     """Tell that every rank of every world found the answer right."""
-    return Verdict(id=exercise.id, state="right", text=f"{exercise.id}: right.", printed=printed)
+    return Verdict(id=exercise.id, state="right", text=say("verdict.right", "{id}: right.", id=exercise.id), printed=printed)
 
 
 def not_right(exercise: Exercise, rank: int, told: Told, printed: str, same_as: Sequence[str]) -> Verdict:
@@ -70,10 +73,12 @@ def not_right(exercise: Exercise, rank: int, told: Told, printed: str, same_as: 
         same_as: the wrong answers that gave the same on every rank of every world.
     """
     state = str(told["state"])
-    start = "right, but" if state == "right, but" else "not yet."
-    diagnosis = exercise.wrong[same_as[0]] if same_as else helps_on(exercise)
+    start = say("verdict.right-but", "right, but") if state == "right, but" else say("verdict.not-yet", "not yet.")
+    diagnosis = helps_on(exercise)
+    if same_as:
+        diagnosis = say(f"exercise.{exercise.id}.{same_as[0]}", exercise.wrong[same_as[0]])
     where = [str(told["where"])] if "where" in told else []
-    on_rank = [] if exercise.world_sizes == (1,) else [f"on rank {rank}"]
+    on_rank = [] if exercise.world_sizes == (1,) else [say("verdict.on-rank", "on rank {rank}", rank=rank)]
     place = "".join(f"{part}: " for part in [", ".join(where + on_rank)] if part)
     found = f"{place}{_what(told)}"
     if state == "wrong":  # after a full stop
@@ -86,32 +91,38 @@ def not_right(exercise: Exercise, rank: int, told: Told, printed: str, same_as: 
 
 def helps_on(exercise: Exercise) -> str:
     """Say what a learner can do who does not get on."""
-    return f'hint("{exercise.id}") helps on.'
+    return say("verdict.hint", 'hint("{id}") helps on.', id=exercise.id)
 
 
 def ended(exercise: Exercise, world_size: int, error: WorldError, printed: str) -> Verdict:
     """Tell that the answer ended the world it ran in, in the world's own words."""
-    ranks = "one rank" if world_size == 1 else f"{world_size} ranks"
     how = str(error).partition("\n")[0]  # the rest advises to restart a world that is gone by now
+    parts = [say("verdict.ended", "{id}: not yet. On {ranks}: {how}", id=exercise.id, ranks=_count(world_size), how=how)]
     if "did not answer" in how:
-        how += " It runs on and on, or waits for something that does not come."
+        parts.append(say("verdict.endless", "It runs on and on, or waits for something that does not come."))
     if "SIGKILL" in how:
-        how += " It may have used up the memory."
-    text = f"{exercise.id}: not yet. On {ranks}: {how}"
+        parts.append(say("verdict.killed", "It may have used up the memory."))
+    text = " ".join(parts)
     return Verdict(id=exercise.id, state="wrong", text=text, printed=printed, ended=True)
 
 
 def _what(told: Told) -> str:
     if told["state"] == "right, but":
-        return f"it took {told['cost']}, and {told['budget']} are enough."
+        return say("verdict.cost", "it took {cost}, and {budget} are enough.", cost=told["cost"], budget=told["budget"])
     if told.get("no_answer"):
-        return "it waited for other ranks, and they did not come; every rank has to call a collective, in the same order."
+        text = "it waited for other ranks, and they did not come; every rank has to call a collective, in the same order."
+        return say("verdict.no-answer", text)
     if "raised" in told:
-        return f"{_expected(told)}it raised {told['raised']}."
+        return _expected(told) + say("verdict.raised", "it raised {error}.", error=told["raised"])
     if "broke" in told:
-        return f"your function gave {told['found']}, and the check cannot go on with that ({told['broke']})."
-    return f"expected {told['expected']}, found {told['found']}."
+        text = "your function gave {found}, and the check cannot go on with that ({error})."
+        return say("verdict.broke", text, found=told["found"], error=told["broke"])
+    return say("verdict.found", "expected {expected}, found {found}.", expected=told["expected"], found=told["found"])
 
 
 def _expected(told: Told) -> str:
-    return f"expected {told['expected']}, but " if "expected" in told else ""
+    return say("verdict.expected", "expected {expected}, but ", expected=told["expected"]) if "expected" in told else ""
+
+
+def _count(world_size: int) -> str:
+    return say("verdict.one-rank", "one rank") if world_size == 1 else say("verdict.ranks", "{count} ranks", count=world_size)

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from ckptlab.course import journal
 from ckptlab.course.exercise import Exercise
+from ckptlab.course.grading.quizzes import QuizClaims, grade_quizzes
 from ckptlab.course.grading.submission import FORMAT, KIND
 from ckptlab.course.progress.fold import Tried, fold
+from ckptlab.course.quiz.draw import Paper
 
 MOST_BYTES = 16 << 20  # of one file; ten thousand attempts are about half of it
 MOST_LINES = 200_000
@@ -27,30 +29,37 @@ class Claims:
     tried: Mapping[str, Tried]  # by the ids of exercises that there are
     attempts: frozenset[str]  # each as a whole: a journal that was copied has them too
     fell_for: Mapping[str, tuple[str, ...]]
+    quizzes: QuizClaims
     faults: tuple[str, ...]
 
 
-def read_claims(path: Path, exercises: Mapping[str, Exercise], now: Mapping[str, str]) -> Claims:
+def read_claims(path: Path, exercises: Mapping[str, Exercise], papers: Sequence[Paper], now: Mapping[str, str]) -> Claims:
     """Read one file.
 
     Args:
         path: the file.
         exercises: all that there are, by id.
+        papers: the quizzes, the final at the end.
         now: the exercises' digests, to tell which have changed since the file was made.
     """
     try:
         content, size = _read_start(path)
     except OSError as error:
-        return _claim(path.name, b"", [f"is not read: {error.strerror}"], exercises, now)
+        return _claim(path.name, b"", [f"is not read: {error.strerror}"], exercises, papers, now)
     faults = []
     if size > MOST_BYTES:
         faults = [f"has {size:,} bytes; only the first {MOST_BYTES:,} are read"]
         content = content[: content.rfind(b"\n") + 1]
-    return _claim(path.name, content, faults, exercises, now)
+    return _claim(path.name, content, faults, exercises, papers, now)
 
 
 def _claim(
-    file: str, content: bytes, faults: Sequence[str], exercises: Mapping[str, Exercise], now: Mapping[str, str]
+    file: str,
+    content: bytes,
+    faults: Sequence[str],
+    exercises: Mapping[str, Exercise],
+    papers: Sequence[Paper],
+    now: Mapping[str, str],
 ) -> Claims:
     """Find out what a file's content says."""
     lines = content.split(b"\n", MOST_LINES)
@@ -68,12 +77,14 @@ def _claim(
         faults.append(f"answers unknown exercises: {', '.join(_SHORT.repr(id_) for id_ in sorted(unknown)[:5])}")
     if not attempts:
         faults.append("holds no attempt")
+    quizzes = grade_quizzes(events, papers)
     return Claims(
         file=file,
         tried={id_: tried for id_, tried in fold(events).exercises.items() if id_ in exercises},
         attempts=frozenset(_whole(event) for event in attempts),
         fell_for={id_: names for id_, exercise in exercises.items() if (names := _fell_for(exercise, attempts))},
-        faults=tuple(faults),
+        quizzes=quizzes,
+        faults=(*faults, *quizzes.faults),
     )
 
 

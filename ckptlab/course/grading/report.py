@@ -42,12 +42,19 @@ def to_csv(results: Sequence[Graded]) -> bytes:
     """Return one row for each file, under a head; no cell is one that a spreadsheet would compute."""
     text = io.StringIO()
     writer = csv.writer(text, quoting=csv.QUOTE_ALL)
-    writer.writerow(["file", *results[0].outcomes, "right", "tried", "marks"])
+    writer.writerow(["file", *results[0].outcomes, "right", "tried", "final", "passed", "marks"])
     for graded in results:
         states = [outcome.state for outcome in graded.outcomes.values()]
         marks = "; ".join((*graded.faults, *graded.marks))
-        writer.writerow([_plain(graded.file), *states, graded.num_right, graded.num_tried, _plain(marks)])
+        counts = [graded.num_right, graded.num_tried, *quiz_cells(graded)]
+        writer.writerow([_plain(graded.file), *states, *counts, _plain(marks)])
     return text.getvalue().encode()
+
+
+def quiz_cells(graded: Graded) -> tuple[str, str]:
+    """Return what is shown of the final, and whether the course is passed."""
+    percent = graded.final_percent
+    return "" if percent is None else f"{percent} %", "yes" if graded.course.has_passed else "no"
 
 
 def _plain(cell: str) -> str:

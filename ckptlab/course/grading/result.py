@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ckptlab.course.grading.quizzes import Given, Key
+from ckptlab.course.quiz.passing import Result
+
 RIGHT = {"right": "right", "right, but": "right, over budget"}  # by what a verdict calls it
 NOT_RIGHT = "not right when run again"
 NOT_RUN = "could not be run"
@@ -25,6 +28,8 @@ class Graded:
     file: str  # its name, which is all that says whose it is
     outcomes: Mapping[str, Outcome]  # by exercise id
     fell_for: Mapping[str, tuple[str, ...]]  # the named wrong answers that were given on the way, by exercise id
+    given: Mapping[Key, Given]  # first answers to quiz questions
+    course: Result  # the final, and whether the course is passed
     faults: tuple[str, ...]  # what of the file could not be read, or does not fit to this course
     marks: tuple[str, ...]  # what to read or to compare
 
@@ -38,12 +43,19 @@ class Graded:
         """How many exercises were tried, right or not."""
         return sum(outcome.state != UNTRIED for outcome in self.outcomes.values())
 
+    @property
+    def final_percent(self) -> int | None:
+        """What was reached in the final, rounded down; None without a finished attempt."""
+        return None if self.course.score is None else int(self.course.score * 100)
+
     def to_json(self) -> dict[str, object]:
         """Return all of it for a program."""
         return {
             "file": self.file,
             "right": self.num_right,
             "tried": self.num_tried,
+            "final_percent": self.final_percent,
+            "passed": self.course.has_passed,
             "exercises": {id_: {"state": outcome.state, "text": outcome.text} for id_, outcome in self.outcomes.items()},
             "fell_for": {id_: list(names) for id_, names in self.fell_for.items()},
             "faults": list(self.faults),

@@ -2,6 +2,7 @@
 
 from ckptlab.course import content, journal
 from ckptlab.course.exercise import read
+from ckptlab.course.languages import Message, say
 from ckptlab.course.progress.fold import fold
 from ckptlab.errors import UsageError
 
@@ -13,7 +14,8 @@ def hint(id_: str) -> None:
     if number <= len(hints):
         journal.append("hint", id=id_, number=number)
     number = min(number, len(hints))
-    print(f"hint {number} of {len(hints)}: {hints[number - 1]}")
+    text = Message(f"exercise.{id_}.hint.{number}", hints[number - 1])
+    print(say("hint", "hint {number} of {total}: {text}", number=number, total=len(hints), text=text))
 
 
 def solution(id_: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ckptlab.course import content, journal
 from ckptlab.course.exercise import read, run_answer
+from ckptlab.course.progress import own_key
 from ckptlab.course.progress.fold import fold
 from ckptlab.course.progress.table import Table, make_table
 from ckptlab.errors import UsageError
@@ -25,30 +26,37 @@ class Progress:
         return make_table(names, list(content.exercises()), fold(journal.read(tell)))
 
     def save(self, file: str | Path = SAVED) -> None:
-        """Write a copy of the journal beside the notebook, to download.
+        """Write a copy of the journal beside the notebook, to download, and into it the key of your certificates.
 
         Raises:
             UsageError: the file holds what the journal does not; it is left as it is.
         """
         path = Path(file)
-        events = journal.read()
+        key = own_key.to_event()
+        events = [*journal.read(), *key]
         if path.exists():
             _refuse_to_lose(path, events)
         replace_file(path.resolve(), journal.to_lines(events))  # a link stays one
-        print(f"Your progress is saved in {file} ({len(events)} events). In JupyterLab, download it from the list of files.")
+        num_events = len(events) - len(key)
+        print(f"Your progress is saved in {file} ({num_events} events). In JupyterLab, download it from the list of files.")
+        if key:
+            print(f"{file} also holds the key of your certificates: keep it to yourself. To hand in: ckptlab submit NAME.jsonl")
 
     def load(self, file: str | Path = SAVED) -> None:
-        """Take in the events of a saved journal that are not there yet.
+        """Take in the events of a saved journal that are not there yet, and its certificate key where there is none.
 
         recheck() would run the answers in it; load only files that you saved.
         """
         saved, num_damaged = _read(Path(file))
         if num_damaged:
             print(f"{num_damaged} lines of {file} are damaged and left out.")
-        new = new_events(saved, journal.read())
+        new = [event for event in new_events(saved, journal.read()) if event["kind"] != own_key.KIND]
         if new:
             journal.append_all(new)
         print(f"{len(new)} events of {file} are new and are in your journal now.")
+        if (is_restored := own_key.restore(saved)) is not None:
+            other = f"{file} holds another key of certificates than yours, which stays: {own_key.key_file()}"
+            print("The key of your certificates is there again." if is_restored else other)
         if num_answers := sum(tried.state.startswith("right") for tried in fold(new).exercises.values()):
             answers = f"{num_answers} answer{'s' if num_answers > 1 else ''}"
             print(f"recheck() would run the {answers} in it; load only files that you saved.")

@@ -1,7 +1,7 @@
-"""What a learner can turn: the only place with ipywidgets.
+"""`placement_picker` shows `shards` for the tensor, mesh and placements that a learner chooses.
 
-`placement_picker` shows `shards` for the tensor, mesh and placements that are chosen. A widget lives in the kernel: when that
-is gone, or the notebook is opened again, what stands is the words, which every cell output also holds as plain text.
+A widget lives in the kernel: when that is gone, or the notebook is opened again, what stands is the words, which every cell
+output also holds as plain text.
 
 Only number fields and buttons: JupyterLab takes the arrow keys and Enter from dropdowns and sliders, to move between cells.
 """
