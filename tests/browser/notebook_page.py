@@ -19,7 +19,7 @@ PAINTED = """(figure) => [...figure.querySelectorAll('svg :is(path, rect, image)
 IMAGE = "(figure) => [...figure.querySelectorAll('img')].some((image) => image.naturalWidth > 0)"
 FINISHED = """() => {
     const prompts = [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].map((prompt) => prompt.innerText);
-    return !prompts.includes('[*]:') && prompts.some((prompt) => /[0-9]/.test(prompt));
+    return prompts.length > 0 && prompts.every((prompt) => /[0-9]/.test(prompt));
 }"""
 
 TOO_WIDE = """() => {
