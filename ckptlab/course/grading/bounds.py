@@ -1,6 +1,6 @@
 """A rank that judges an answer of somebody else: in a folder and a session of its own, with bounds. On ranks only.
 
-The bounds stop accidents and simple malice, on Linux; they are no wall: the answer runs with the grader's rights.
+What they stop, and what not, `ckptlab grade --help` says.
 """
 
 import os
