@@ -9,7 +9,7 @@ from pathlib import Path
 def state_and_parent(pid: int) -> tuple[str, int]:
     """Return a process's state letter and its parent; ("X", 0) when there is no such process."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return "X", 0
     return fields[0], int(fields[1])
