@@ -1,8 +1,9 @@
-"""`ckptlab show STEP [NAME]`."""
+"""`ckptlab show STEP [NAME]` and `ckptlab show RUN`."""
 
 import difflib
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -13,16 +14,21 @@ from ckptlab.errors import FormatError, UsageError
 from ckptlab.format.boxes import Box
 from ckptlab.format.manifest import Manifest
 from ckptlab.format.records import TensorRecord
-from ckptlab.steps.steps import Step, find_step
+from ckptlab.steps.events import read_events
+from ckptlab.steps.steps import Step, find_step, is_run
+from ckptlab.steps.summary import Summary, summarize
 
 
 @click.command(cls=Door)
-@click.argument("step", metavar="STEP", type=click.Path(path_type=Path))
+@click.argument("path", metavar="STEP|RUN", type=click.Path(path_type=Path))
 @click.argument("name", required=False)
 @json_option
-def show(step: Path, name: str | None, as_json: bool) -> int:
-    """Show what is in STEP, or the one tensor NAME in detail."""
-    found = find_step(step)
+def show(path: Path, name: str | None, as_json: bool) -> int:
+    """Show what is in STEP, or the one tensor NAME in detail; or what saves and resumes have cost RUN so far."""
+    if name is None and is_run(path):
+        _say_summary(summarize(read_events(path)), as_json)
+        return 0
+    found = find_step(path)
     if found.manifest is None:
         raise FormatError(f"{found.path}: {found.fault}; there is nothing to show")
     document = json.loads(found.manifest.to_json())
@@ -37,6 +43,23 @@ def show(step: Path, name: str | None, as_json: bool) -> int:
     else:
         _say_step(found, found.manifest)
     return 0 if found.whole else 1
+
+
+def _say_summary(summary: Summary, as_json: bool) -> None:
+    if as_json:
+        say_json(asdict(summary))
+        return
+    rows = [("saves", f"{summary.committed} committed, {summary.failed} failed; {decimal(summary.num_bytes)}")]
+    if summary.stall is not None:
+        share = "" if summary.stall_share is None else f", {summary.stall_share:.1%} of the time from save to save"
+        rows.append(("training stood still", f"{summary.stall:.2f} s for a save{share}"))
+    if summary.first_saves is not None:
+        rows.append(("a save takes", f"{summary.first_saves:.2f} s at first, {summary.last_saves:.2f} s lately"))
+    for resume in summary.resumes:
+        lost = "" if resume.lost_seconds is None else f", {resume.lost_seconds:.1f} s after the newest save"
+        refused = f"; refused: {', '.join(map(str, resume.refused))}" if resume.refused else ""
+        rows.append(("resumed", f"from step {resume.step}{lost}{refused}"))
+    say_table(rows)
 
 
 def _say_step(step: Step, manifest: Manifest) -> None:

@@ -89,10 +89,15 @@ def find_steps(path: Path) -> list[Step]:
     if parse_step(path.name) is not None:
         return [find_step(path)]
     steps = list_steps(path)
-    if not steps and not {EVENTS, LOCK} & set(posix.list_names(path)):
+    if not steps and not is_run(path):
         found = ", ".join(posix.list_names(path)[:5]) or "nothing"
         raise StepError(f"{path} is neither a run nor a step: expected directories like step-00000040, found {found}")
     return steps
+
+
+def is_run(path: Path) -> bool:
+    """Whether a run was ever opened at a path that a person named."""
+    return path.is_dir() and bool({EVENTS, LOCK} & set(posix.list_names(path)))
 
 
 def find_step(path: Path) -> Step:

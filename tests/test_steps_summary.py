@@ -1,0 +1,50 @@
+"""`ckptlab show RUN`: what a run's events add up to, reckoned by hand."""
+
+import json
+from pathlib import Path
+
+from ckptlab.cli.main import run
+
+
+def save(minute: int, step: int, stall: float, write: float, outcome: str = "committed") -> dict[str, object]:
+    times = {"at": f"2026-12-01T10:{minute:02}:00.000Z", "stall": stall, "seconds": {"plan": 0.5, "write": write}}
+    return {"v": 1, "event": "save", "step": step, "outcome": outcome, "bytes": 1000, **times}
+
+
+EVENTS = [
+    save(0, 10, stall=1, write=2),
+    save(1, 20, stall=3, write=2),
+    {"v": 1, "at": "2026-12-01T10:01:00.500Z", "event": "delete", "step": 10},
+    save(2, 30, stall=2, write=2, outcome="failed"),
+    save(3, 40, stall=4, write=2),
+    {"v": 1, "at": "2026-12-01T10:07:30.000Z", "event": "load", "step": 20, "refused": [{"step": 40, "why": "a flipped bit"}]},
+    save(10, 30, stall=3, write=9.5),
+    save(11, 40, stall=6, write=9.5),
+    save(12, 50, stall=6, write=9.5),
+]
+
+
+def test_show_of_a_run_says_what_saves_and_resumes_have_cost(tmp_path: Path, capsys) -> None:
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in EVENTS))
+    assert run(["show", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "committed": 6,
+        "failed": 1,
+        "num_bytes": 6000,
+        "stall": 3.5,  # of 1, 3, 4, 3, 6, 6
+        "stall_share": 21 / 300,  # 3 + 2 + 4 and 6 + 6 s stood in 3 and 2 minutes: what a resume lies between does not count
+        "first_saves": 2.5,
+        "last_saves": 10.0,
+        "resumes": [{"step": 20, "lost_seconds": 270.0, "refused": [40]}],
+    }
+    assert run(["show", str(tmp_path)]) == 0
+    assert "refused: 40" in capsys.readouterr().out
+
+
+def test_events_that_are_not_as_they_should_be_cost_only_themselves(tmp_path: Path, capsys) -> None:
+    odd = [{}, {"event": "save"}, {"event": "load", "at": "yesterday"}, {"event": "load", "at": "2026-12-01", "step": 3},
+           {**EVENTS[0], "stall": "long", "seconds": [1], "bytes": True}, {**EVENTS[5], "refused": 7}, [1]]  # fmt: skip
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in odd) + '{"event": "sa')
+    assert run(["show", str(tmp_path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["committed"], told["num_bytes"], told["stall"], len(told["resumes"])) == (1, 0, None, 1)
