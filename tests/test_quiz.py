@@ -105,7 +105,7 @@ def test_multiple_takes_wrong_ticks_from_right_ones(paper: Paper, ticked: list[s
 
 
 RIGHT = ["10.5", "10,5", "10.7", "10,5 GB", "10.5gb", "1.05e1", "+10.50"]
-WRONG = ["10.72", "10.5 MB", "-10.5", "3.5", "1,050"]
+WRONG = ["10.72", "-10.5", "3.5", "1,050"]
 
 
 @pytest.mark.parametrize(("typed", "credit"), [*((one, 1) for one in RIGHT), *((one, 0) for one in WRONG)])
@@ -125,7 +125,14 @@ def test_a_likely_wrong_number_is_told_what_it_means(paper: Paper) -> None:
     question = drawn(paper, "bytes-per-rank")
     assert told(grade(question, str(question.values["billions"] * 4 / question.values["ranks"]))) == ["Only the weights."]
     assert told(grade(question, "77"))[0] == "Right is {answer}."
-    assert told(grade(question, f"{question.values['gigabytes']} TB"))[0] == "The number is right; the unit is {unit}."
+
+
+def test_another_unit_is_no_answer_and_words_matter_only_where_a_unit_is_asked_for(paper: Paper, tmp_path: Path) -> None:
+    for typed in ("10.5 MB", "10.5 GB a rank"):
+        with pytest.raises(UsageError, match="leave the unit out"):
+            grade(drawn(paper, "bytes-per-rank"), typed)
+    without = drawn(small_paper(tmp_path, TEXT.replace("    unit: GB\n", "")), "bytes-per-rank")
+    assert grade(without, f"{without.values['gigabytes']} of them").is_right
 
 
 @pytest.mark.parametrize("typed", ["replicate", "  REPLICATE() ", "`Replicate()`", "ịkọ", "i\u0323ko\u0323", "Ịkọ"])

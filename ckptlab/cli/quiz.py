@@ -45,29 +45,24 @@ def show(as_json: bool) -> int:
 
 
 @quiz.command(cls=Door)
-@json_option
-def check(as_json: bool) -> int:
+def check() -> int:
     """Read every bank strictly, run every proof in a rank, and count the questions; 1 when anything is wrong."""
     found = survey.survey(bank_files().values())
     faults = [*found.faults, *(fault for bank in found.banks for fault in proof.faults(bank))]
-    if as_json:
-        say_json({"counts": found.counts, "faults": faults})
-    else:
-        for head, rows in found.tables():
-            say(head)
-            say_table(rows, indent="  ")
-        for fault in faults:
-            say(f"wrong: {fault}")
-        say("All banks are as they should be." if not faults else f"{len(faults)} things are wrong.")
+    for head, rows in found.tables():
+        say(head)
+        say_table(rows, indent="  ")
+    for fault in faults:
+        say(f"wrong: {fault}")
+    say("All banks are as they should be." if not faults else f"{len(faults)} things are wrong.")
     return 1 if faults else 0
 
 
 @quiz.command(cls=Door)
-@click.option("--gift", "format_", flag_value="gift", required=True, help="Moodle's GIFT format.")
 @click.argument("bank")
 @click.argument("file", type=click.Path(path_type=Path))
-def export(format_: str, bank: str, file: Path) -> int:
-    """Write the questions of BANK to FILE for another learning platform, each variant as a question."""
+def export(bank: str, file: Path) -> int:
+    """Write the questions of BANK to FILE in Moodle's GIFT format, each variant as a question."""
     if bank not in bank_files():
         raise UsageError(f"there is no bank {bank!r}; there are {', '.join(bank_files())}")
     text, num_questions = gift.export(read(bank_files()[bank]))

@@ -10,7 +10,7 @@ from ckptlab.course.quiz import sitting, words
 from ckptlab.course.quiz.attempts import Sheet
 from ckptlab.course.quiz.card import LETTERS, Card, card_of
 from ckptlab.course.quiz.draw import FINAL, Drawn, Paper
-from ckptlab.errors import UsageError, WorldError
+from ckptlab.errors import UsageError
 
 HOW = {
     "single": "Your answer, a letter",
@@ -67,12 +67,6 @@ def _tell(sheet: Sheet, index: int, drawn: Drawn) -> None:
     _print(words.outcome(answer.mark))
     for message in words.feedback(drawn, answer):
         _print(f"  {tell(message)}")
-    if drawn.question.run:
-        try:
-            for message in words.seen(sitting.see(drawn.question.run)):
-                _print(f"  {tell(message)}")
-        except WorldError as error:  # says nothing of the answer, which is kept
-            _print(str(error))
 
 
 def _read(card: Card, typed: str) -> object:
@@ -86,10 +80,12 @@ def _read(card: Card, typed: str) -> object:
                 return ids
             return ids[0] if len(ids) == 1 else ""
         case "order":
-            places = [int(number) - 1 for number in re.findall(r"\d+", typed)]
+            places = [int(number) - 1 for number in re.findall(r"\d{1,3}", typed)]
             return [card.picked[place] if 0 <= place < len(card.picked) else -1 for place in places]
         case "match":
-            rights = {int(left) - 1: _number(letter, len(drawn.order)) for left, letter in re.findall(r"(\d+)\s*(\w)", typed)}
+            rights = {
+                int(left) - 1: _number(letter, len(drawn.order)) for left, letter in re.findall(r"(\d{1,3})\s*(\w)", typed)
+            }
             return [drawn.order[rights[left]] if left in rights else -1 for left in range(len(card.picked))]
         case "exercise":
             return None if typed == "-" else _run(drawn.question.exercise)

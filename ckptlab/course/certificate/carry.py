@@ -17,6 +17,7 @@ MOST_FILE_BYTES = 16 << 20  # of a picture
 PNG = b"\x89PNG\r\n\x1a\n"
 KEYWORD = b"openbadgecredential"
 NAMESPACE = "https://purl.imsglobal.org/ob/v3p0"
+_OPENING = b"<openbadges:credential"
 _BAKED = re.compile(rb"<openbadges:credential\b[^<>]*>\s*<!\[CDATA\[(.*?)\]\]>\s*</openbadges:credential>", re.DOTALL)
 
 
@@ -56,7 +57,8 @@ def unpack(data: bytes) -> bytes:
     elif data.lstrip().startswith(b"{"):
         found = data
     elif b"<svg" in data:
-        found = _the_only(_BAKED.findall(data), "SVG")
+        openings = data.count(_OPENING)  # searched only with one: a search from each of many would not end
+        found = _the_only(_BAKED.findall(data) if openings == 1 else [b""] * openings, "SVG")
     else:
         found = _from_link(data)
     if len(found) > MOST_BYTES:

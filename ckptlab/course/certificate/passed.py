@@ -22,8 +22,7 @@ def claim_of(result: Result, name: str) -> Claim:
         UsageError: the course is not passed, or the name cannot be shown in one line.
     """
     if not result.has_passed or result.score is None:
-        missing = f"; not right yet: {', '.join(result.missing)}" if result.missing else ""
-        raise UsageError(f"the course is not passed; it asks for {CRITERIA[0].lower()}{CRITERIA[1:-1]}{missing}")
+        raise UsageError(f"the course is not passed; exercises that are not right yet: {', '.join(result.missing) or 'none'}")
     return Claim(
         name=name,
         course=COURSE,

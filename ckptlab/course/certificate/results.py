@@ -32,7 +32,8 @@ def read_results(data: bytes) -> list[Claim]:
         UsageError: a claim cannot be made.
     """
     document = as_record(parse_json(data, "results", MOST_BYTES), "results", {"format", "results"})
-    as_natural(document["format"], "results.format", FORMAT + 1)
+    if as_natural(document["format"], "results.format", FORMAT + 1) != FORMAT:
+        raise FormatError(f"results.format: found {document['format']}, expected {FORMAT}")
     claims = [claim for index, item in enumerate(as_list(document["results"], "results")) if (claim := _read(item, index))]
     if not claims:
         raise FormatError("results: nobody has passed, so there is no certificate to issue")

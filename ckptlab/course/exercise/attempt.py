@@ -9,7 +9,7 @@ from typing import cast
 
 from ckptlab.course import journal
 from ckptlab.course.exercise import verdict
-from ckptlab.course.exercise.judge import judge, run_solution
+from ckptlab.course.exercise.judge import judge
 from ckptlab.course.exercise.source import Exercise
 from ckptlab.course.exercise.verdict import Told, Verdict
 from ckptlab.errors import UsageError, WorldError
@@ -78,16 +78,6 @@ def run_answer(
     if fault is not None:
         return verdict.not_right(exercise, *fault, same_as)
     return verdict.right(exercise, printed)
-
-
-def run_solution_once(exercise: Exercise) -> list[dict[str, str]]:
-    """Run an exercise's check on its solution, in its largest world; return rank 0's cases, each `where` and `found`.
-
-    Raises:
-        WorldError: the ranks could not be started, or did not answer.
-    """
-    with contextlib.redirect_stdout(io.StringIO()), World(max(exercise.world_sizes), timeout=SECONDS) as world:
-        return cast(list[list[dict[str, str]]], world.run(run_solution, str(exercise.path)))[0]
 
 
 def _end_of(output: io.StringIO) -> str:

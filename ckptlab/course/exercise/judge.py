@@ -77,12 +77,6 @@ def judge(path: str, source: str) -> dict[str, object]:
     return {**_tell(own), "same_as": [name for name, wrong in passes.items() if own.agrees_with(wrong)]}
 
 
-def run_solution(path: str) -> list[dict[str, str]]:
-    """Run the check on the solution; return every case's `where` and what was found there. Every rank of the world does."""
-    module = _load(Path(path), "")
-    return [{"where": case.where, "found": show(case.found)} for case in _run(module, module.solution, path).cases]
-
-
 def define(source: str, file: str, namespace: dict[str, object]) -> dict[str, object]:
     """Run a learner's definitions in `namespace`; tracebacks show them under `file`, annotations are not looked up."""
     source = f"\n{source}"  # the magic line, so that the lines count as in the cell

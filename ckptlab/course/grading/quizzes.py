@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from ckptlab.course.journal import Event
-from ckptlab.course.quiz.attempts import Answer, Attempt, Sheet, fold, sheet_of
+from ckptlab.course.quiz.attempts import Answer, Attempt, Sheet, best_of, fold, sheet_of
 from ckptlab.course.quiz.draw import Drawn, Paper
 
 MOST_ATTEMPTS = 100  # of one quiz that are graded
@@ -52,14 +52,13 @@ def grade_quizzes(events: Iterable[Event], papers: Sequence[Paper]) -> QuizClaim
     """Grade the attempts at these quizzes, the last of which is the final."""
     attempts = fold(events)
     sheets = {paper.name: list(_sheets(paper, attempts.get(paper.name, []))) for paper in papers}
-    finished = [sheet for sheet in sheets[papers[-1].name] if sheet.next is None]
     given: dict[Key, Given] = {}
     for sheet in (sheet for of_quiz in sheets.values() for sheet in of_quiz):
         for drawn, answer in zip(sheet.drawn, sheet.answers, strict=True):
             if answer and answer.given is not None:
                 given.setdefault(drawn.key, _given(drawn, answer))
     return QuizClaims(
-        final=max(finished, key=lambda sheet: sheet.score, default=None),
+        final=best_of(sheets[papers[-1].name]),
         given=given,
         faults=tuple(fault for paper in papers for fault in _faults(paper, attempts.get(paper.name, []))),
     )

@@ -82,8 +82,8 @@ class Standing:
 
     @property
     def best(self) -> Sheet | None:
-        """Return the finished attempt with the most points, the first of these."""
-        return max(self.finished, key=lambda sheet: sheet.score, default=None)
+        """Return the finished attempt with the most points."""
+        return best_of(self.finished)
 
 
 def fold(events: Iterable[Event]) -> dict[str, list[Attempt]]:
@@ -114,6 +114,11 @@ def sheet_of(paper: Paper, attempt: Attempt) -> Sheet:
     drawn = paper.draw(attempt.seed, attempt.number)
     answers = tuple(_first(one, attempt.answers.get(one.key, ())) for one in drawn)
     return Sheet(attempt=attempt, drawn=drawn, answers=answers)
+
+
+def best_of(sheets: Iterable[Sheet]) -> Sheet | None:
+    """Return the one with the most points of those that are finished, the first of these."""
+    return max((sheet for sheet in sheets if sheet.next is None), key=lambda sheet: sheet.score, default=None)
 
 
 def _first(drawn: Drawn, events: Iterable[Event]) -> Answer | None:

@@ -1,13 +1,14 @@
 """A bank of questions, one file a lab in `quizzes/`: read strictly, or refused with all that is wrong in it.
 
 `read` is the only way to a `Bank`; what it gives has been held against `quizzes/schema.json` and against `rules`. A bank's
-SHA-256 stands in every attempt, so that no answer is ever graded by another key than that of the question it was given to.
+SHA-256 stands in every attempt, so that no answer is ever graded by another key than that of the question it was given to. It
+is that of what draws and grades, and of the version: who mends a text voids no attempt, unless it is given a new version.
 """
 
 import hashlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -22,6 +23,7 @@ from ckptlab.course.quiz.rules import faults_of
 from ckptlab.errors import UsageError
 
 SCHEMA = QUIZZES / "schema.json"
+GRADED = ("id", "type", "level", "variants", "answer", "unit", "within", "accept", "items", "pairs", "exercise")
 Values = Mapping[str, str | int | float]  # what stands in the place of {names}
 
 
@@ -66,7 +68,6 @@ class Question:
     exercise: str = ""
     proof: str = ""
     source: str = ""
-    run: str = ""
 
     def message(self, part: str, text: str, values: Values) -> Message:
         """Return one of its texts, to say: the context is "02.rows-of-last-rank.ask"."""
@@ -89,7 +90,7 @@ class Bank:
     name: str  # "02"
     title: str
     version: int
-    sha256: str  # of the file
+    sha256: str  # of what draws and grades
     questions: tuple[Question, ...]
 
 
@@ -104,17 +105,19 @@ def read(path: Path) -> Bank:
     Raises:
         UsageError: it is none; the message has a line for everything that is wrong, and where.
     """
-    content = path.read_bytes()
-    document = strict_yaml.parse(content, path.name)
+    document: Any = strict_yaml.parse(path.read_bytes(), path.name)
     if faults := list(_faults(document, path)):
         raise UsageError("\n".join(f"{path.name}: {fault}" for fault in faults))
-    return from_document(document, hashlib.sha256(content).hexdigest())
+    name, version = document["bank"], document["version"]
+    questions = tuple(_question(name, entry) for entry in document["questions"])
+    sha256 = _digest(name, version, questions)
+    return Bank(name=name, title=document["title"], version=version, sha256=sha256, questions=questions)
 
 
-def from_document(document: Any, sha256: str) -> Bank:
-    """Make a bank of what its file says, which has been checked."""
-    questions = tuple(_question(document["bank"], entry) for entry in document["questions"])
-    return Bank(name=document["bank"], title=document["title"], version=document["version"], sha256=sha256, questions=questions)
+def _digest(name: str, version: int, questions: Iterable[Question]) -> str:
+    kept = [[getattr(question, member) for member in GRADED] for question in questions]
+    rights = [[(option.id, option.right) for option in question.options] for question in questions]
+    return hashlib.sha256(json.dumps([name, version, kept, rights], sort_keys=True).encode()).hexdigest()
 
 
 def _faults(document: Any, path: Path) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Which questions, in which variant and order: a pure function of banks, seed and number of the attempt.
 
 Everything is ordered by a digest of what is drawn for, not by a random generator: any program, in any language and version,
-draws the same. The variant goes on by one from attempt to attempt, so that a new attempt never shows the same one again.
+draws the same. The variant goes on by one from attempt to attempt: where a question has several, the next one comes.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ class Paper:
 
     @property
     def sha256(self) -> dict[str, str]:
-        """Return the digests of the banks' files by name."""
+        """Return the digests of the banks by name."""
         return {bank.name: bank.sha256 for bank in self.banks}
 
     @property

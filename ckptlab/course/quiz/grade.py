@@ -4,7 +4,7 @@ One rule of credit a type; right means full credit:
 - single: 1 for the right option.
 - multiple: (right ticked - wrong ticked) / number of right ones, never below 0.
 - numeric: 1 within the tolerance. A decimal comma is accepted; `1,234` is right when either reading is. The unit may be left
-  out; another unit is not right.
+  out, and another unit is no answer; where none is asked for, words behind the number do not matter.
 - text: 1 when it is one of those accepted (NFC, capitals and spaces do not matter); missing marks are accepted, and told.
 - order: of each two neighbours of the right order, whether the first stands somewhere before the second; right ones / all.
 - match: right pairs / pairs.
@@ -73,9 +73,9 @@ def _multiple(drawn: Drawn, given: object) -> Mark:
 
 
 def _about(drawn: Drawn, option: Option, is_ticked: bool) -> Message:
-    text = "Right: {option} {because}"
-    if option.right != is_ticked:
-        text = "Chosen, and not right: {option} {because}" if is_ticked else "Right, and not chosen: {option} {because}"
+    text = "“{option}” is right. {because}" if is_ticked else "“{option}” is right too. {because}"
+    if not option.right:
+        text = "“{option}” is not right. {because}"
     values = {"option": drawn.message(option.id, option.text), "because": drawn.message(f"{option.id}.because", option.because)}
     return Message("quiz.option", text, values)
 
@@ -83,13 +83,10 @@ def _about(drawn: Drawn, option: Option, is_ticked: bool) -> Message:
 def _numeric(drawn: Drawn, given: object) -> Mark:
     question = drawn.question
     values, unit = readings(_typed(given))
+    if unit and question.unit and plain(unit) != plain(fill(question.unit, drawn.values)):
+        raise UsageError("leave the unit out, or write the one that is asked for")
     right = number(fill(question.answer, drawn.values))
     if any(question.is_near_enough(value, right) for value in values):
-        if unit and plain(unit) != plain(fill(question.unit, drawn.values)):
-            wanted = Message(
-                "quiz.unit", "The number is right; the unit is {unit}.", {"unit": fill(question.unit, drawn.values) or "none"}
-            )
-            return Mark(Fraction(0), (wanted, drawn.message("because", question.because)))
         return Mark(Fraction(1), (drawn.message("because", question.because),))
     for index, near in enumerate(question.near):
         if any(question.is_near_enough(value, number(fill(near.value, drawn.values))) for value in values):
@@ -147,8 +144,8 @@ def _pair(drawn: Drawn, number: int) -> Message:
 def _exercise(drawn: Drawn, given: object) -> Mark:
     if not isinstance(given, bool):
         raise UsageError("the exercise is judged, not typed here")
-    text = "Your answer of exercise {id} was run again and is right." if given else "Exercise {id} is not right yet."
-    return Mark(Fraction(given), (Message("quiz.exercise", text, {"id": drawn.question.exercise}),))
+    told = Message("quiz.exercise", "Your answer of exercise {id} was run again and is right.", {"id": drawn.question.exercise})
+    return Mark(Fraction(1), (told,)) if given else Mark(Fraction(0), tuple(_key(drawn)))
 
 
 _GRADERS: dict[str, Callable[[Drawn, object], Mark]] = {

@@ -9,7 +9,7 @@ import ckptlab
 from ckptlab.course.content import lab_of
 from ckptlab.course.journal import Event
 from ckptlab.course.progress.fold import fold as fold_exercises
-from ckptlab.course.quiz.attempts import Sheet, fold, sheet_of
+from ckptlab.course.quiz.attempts import Sheet, best_of, fold, sheet_of
 from ckptlab.course.quiz.draw import Paper
 
 FINAL_SCORE = Fraction(80, 100)  # of the points of the final
@@ -24,7 +24,7 @@ class Result:
     score: Fraction | None  # of the best finished attempt at the final, of 1; None without one
     exercises: tuple[str, ...]  # those asked for that are right now
     missing: tuple[str, ...]  # those asked for that are not; a lab without exercises is missing as a whole ("06")
-    banks: Mapping[str, str]  # SHA-256 of every bank's file, by name
+    banks: Mapping[str, str]  # SHA-256 of every bank, by name
     course: str  # version of the course
     evidence: tuple[Mapping[str, object], ...]  # JSON: every answer and exercise behind it
 
@@ -44,7 +44,8 @@ def passed(events: Iterable[Event], final: Paper, exercises: Iterable[str], ran_
         ran_again: by id, the verdict's state when the journal's answer (`sources`) ran again just now; the caller runs them.
     """
     events = list(events)
-    return conclude(best_of(events, final), sources(events, asked_for(exercises)), final, exercises, ran_again)
+    sheets = [sheet_of(final, one) for one in fold(events).get(final.name, []) if one.sha256 == final.sha256]
+    return conclude(best_of(sheets), sources(events, asked_for(exercises)), final, exercises, ran_again)
 
 
 def conclude(
@@ -70,12 +71,6 @@ def sources(events: Iterable[Event], exercises: Iterable[str]) -> dict[str, str]
     """Return the journal's best answers to these exercises, by id: what is to be run again."""
     facts = fold_exercises(events)
     return {id_: facts.tried(id_).source for id_ in exercises if facts.tried(id_).state.startswith("right")}
-
-
-def best_of(events: Iterable[Event], final: Paper) -> Sheet | None:
-    """Return the finished attempt at the final with the most points."""
-    sheets = [sheet_of(final, one) for one in fold(events).get(final.name, []) if one.sha256 == final.sha256]
-    return max((sheet for sheet in sheets if sheet.next is None), key=lambda sheet: sheet.score, default=None)
 
 
 def _answers(sheet: Sheet) -> Iterable[dict[str, object]]:

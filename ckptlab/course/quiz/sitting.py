@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from ckptlab.course import content, journal
 from ckptlab.course.exercise import read as read_exercise
 from ckptlab.course.exercise import run_answer
-from ckptlab.course.exercise.attempt import run_solution_once
 from ckptlab.course.quiz.attempts import Sheet, Standing, fold, sheet_of, standing
 from ckptlab.course.quiz.bank import bank_files, read
 from ckptlab.course.quiz.draw import FINAL, Drawn, Paper
@@ -72,15 +71,10 @@ def answer(paper: Paper, sheet: Sheet, drawn: Drawn, given: object) -> Sheet:
     return sheet_of(paper, now[0]) if now else sheet
 
 
-def exercise_is_right(id_: str) -> bool | None:
-    """Run the journal's answer of an exercise again; None when it has none that was right."""
+def exercise_is_right(id_: str) -> bool:
+    """Whether the journal has an answer of an exercise that is right when it runs again."""
     source = sources(journal.read(lambda text: None), [id_]).get(id_)
-    return None if source is None else _run(id_, source).startswith("right")
-
-
-def see(path: str) -> list[dict[str, str]]:
-    """Run an exercise's check on its solution, on real ranks; return the cases, each `where` and `found`."""
-    return run_solution_once(read_exercise(content.LABS.parent / path))
+    return source is not None and _run(id_, source).startswith("right")
 
 
 def result() -> Result:

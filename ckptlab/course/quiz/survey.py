@@ -29,19 +29,6 @@ class Survey:
         """Return all questions."""
         return [question for bank in self.banks for question in bank.questions]
 
-    @property
-    def counts(self) -> dict[str, object]:
-        """Return all figures, for a program."""
-        return {
-            "questions": len(self.questions),
-            "by_lab": {bank.name: len(bank.questions) for bank in self.banks},
-            "by_type": dict(Counter(question.type for question in self.questions)),
-            "by_level": dict(Counter(question.level for question in self.questions)),
-            "proofs": sum(bool(question.proof) for question in self.questions),
-            "sources": sum(bool(question.source) for question in self.questions),
-            "longest_is_right": float(longest_is_right(self.questions)),
-        }
-
     def tables(self) -> Iterator[tuple[str, list[tuple[object, ...]]]]:
         """Yield a heading and its rows, for a person."""
         for name, kinds in (("type", TYPES), ("level", LEVELS)):
@@ -85,9 +72,6 @@ def _chance(question: Question) -> Fraction:
 def _of_bank(bank: Bank) -> Iterator[str]:
     if len(bank.questions) not in QUESTIONS:
         yield f"{bank.name}: {len(bank.questions)} questions; a lab has {QUESTIONS.start} to {QUESTIONS.stop - 1}"
-    for heading, count in Counter(question.read for question in bank.questions).items():
-        if count > 1:
-            yield f"{bank.name}: {count} questions send to {heading}; each has a heading of its own"
     if (found := sum(question.level == "diagnose" for question in bank.questions)) < LEAST_DIAGNOSES:
         yield f"{bank.name}: {found} questions diagnose; at least {LEAST_DIAGNOSES} should"
 

@@ -1,6 +1,6 @@
 """What a learner is told at a quiz, in the widget and in the terminal alike. Pure: everything becomes messages here."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import timedelta
 from fractions import Fraction
 
@@ -47,15 +47,11 @@ def feedback(drawn: Drawn, answer: Answer) -> Iterator[Message]:
     """Say why, and where to read again."""
     yield from answer.mark.because
     lab, _, slug = drawn.question.read.partition("#")
-    heading = headings(lab).get(slug, slug)
-    yield Message("quiz.read", "Read again: lab {lab}, “{heading}”.", {"lab": lab, "heading": heading})
-
-
-def seen(cases: Sequence[dict[str, str]]) -> Iterator[Message]:
-    """Say what real ranks have shown."""
-    yield Message("quiz.seen", "It ran just now, on real ranks:")
-    for case in cases:
-        yield Message("quiz.case", "{where}: {found}", case)
+    values = {"lab": lab, "heading": headings(lab).get(slug, slug)}
+    if answer.mark.is_right:
+        yield Message("quiz.more", "More on it: lab {lab}, “{heading}”.", values)
+    else:
+        yield Message("quiz.read", "Read again: lab {lab}, “{heading}”.", values)
 
 
 def finished(paper: Paper, sheet: Sheet) -> str:
@@ -101,8 +97,9 @@ def report(paper: Paper, drawn: Drawn) -> str:
     """Give the text of a report on a question, to paste wherever the learner likes. English: the authors read it."""
     (version,) = (bank.version for bank in paper.banks if bank.name == drawn.question.bank)
     head = f"Question {'.'.join(drawn.key)} (bank version {version}, variant {drawn.variant + 1})"
-    shown = [option.text for option in drawn.question.options] or [*drawn.question.items]
-    texts = [drawn.question.ask, *shown]
+    question = drawn.question
+    pairs = [f"{left} | {right}" for left, right in question.pairs]
+    texts = [question.ask, *(option.text for option in question.options), *question.items, *pairs]
     lines = [drawn.message("report", text) for text in texts if text]
     return "\n".join((head, *(say("report", line.text, **line.values) for line in lines), "What is wrong with it: "))
 

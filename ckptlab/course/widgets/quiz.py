@@ -17,7 +17,7 @@ from ckptlab.course.languages import Message, say, tell
 from ckptlab.course.quiz import sitting, words
 from ckptlab.course.quiz.attempts import Sheet
 from ckptlab.course.quiz.card import Card, Key, card_of
-from ckptlab.course.quiz.draw import FINAL, Drawn
+from ckptlab.course.quiz.draw import FINAL
 from ckptlab.course.widgets.html import as_html, marked
 from ckptlab.errors import CkptlabError, UsageError
 
@@ -121,10 +121,13 @@ class QuizWidget:
             )
             return
         except OSError as error:
-            self._say(self._feedback, say("quiz.not-kept", "Your answer could not be kept ({error}). Try again.", error=error))
+            self._not_kept(error)
             return
         self._card = None
         self._tell(card, given)
+
+    def _not_kept(self, error: OSError) -> None:
+        self._say(self._feedback, say("quiz.not-kept", "Your journal could not be written ({error}). Try again.", error=error))
 
     def _tell(self, card: Card, given: object) -> None:
         """Explain the answer, and offer the next question."""
@@ -141,18 +144,9 @@ class QuizWidget:
             told.append(say("quiz.earlier", "You have answered this in another notebook before; that answer counts."))
         told += [as_html(tell(message)) for message in words.feedback(card.drawn, answer)]
         self._feedback.value = _framed([as_html(told[0]), *told[1:]], answer.mark.is_right)
-        if card.drawn.question.run:
-            self._feedback.value += as_html(say("quiz.running", "It runs now, on real ranks …"))
-            self._feedback.value = _framed([as_html(told[0]), *told[1:], *self._see(card.drawn)], answer.mark.is_right)
         is_last = self._sheet.next is None
         self._offer(say("quiz.result", "See what you reached") if is_last else say("quiz.next", "Next question"))
         self._next.focus()
-
-    def _see(self, drawn: Drawn) -> list[str]:
-        try:
-            return [as_html(tell(message)) for message in words.seen(sitting.see(drawn.question.run))]
-        except CkptlabError as error:
-            return [as_html(str(error))]
 
     def _go_on(self) -> None:
         """Show the next question, or begin, or show what was reached."""
@@ -164,7 +158,11 @@ class QuizWidget:
             if self._sheet is not None and self._sheet.next is None:
                 self._end(self._sheet)
                 return
-            standing = sitting.begin(self.paper)
+            try:
+                standing = sitting.begin(self.paper)
+            except OSError as error:
+                self._not_kept(error)
+                return
             self._sheet = standing.open
             if self._sheet is None:
                 self._say(self._question, *words.introduction(self.paper, standing))
