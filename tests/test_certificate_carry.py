@@ -156,7 +156,7 @@ def test_an_id_names_what_is_said_not_when_it_was_signed() -> None:
 
 
 def test_texts_that_no_picture_can_show_make_no_claim() -> None:
-    for name in ("two\nlines", "a\0", "\u202eturned", "x" * 101, "\x1b[2J"):
+    for name in ("two\nlines", "a\0", "\u202eturned", "x" * 101, "\x1b[2J", "\ufffe", "\u061cturned"):
         with pytest.raises(UsageError, match="name"):
             claim(name)
-    assert claim(" O\u0323lu\u0323chi ").name == "Ọlụchi"
+    assert claim(" O\u0323lu\u0323chi  B ").name == "Ọlụchi B"

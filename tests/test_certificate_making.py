@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from ckptlab.cli.main import run
 from ckptlab.course.certificate import keys, proof
 from ckptlab.course.certificate.credential import SELF_ISSUED
-from ckptlab.course.certificate.making import make
+from ckptlab.course.certificate.making import issue, make
 from ckptlab.course.certificate.passed import claim_of
 from ckptlab.course.certificate.results import read_results, to_json
 from ckptlab.course.certificate.short_id import short_id
@@ -242,7 +242,7 @@ def test_a_notebook_loads_no_cryptography_before_it_makes_a_certificate() -> Non
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_a_name_of_a_file_that_is_no_name_of_a_person_stands_on_no_certificate() -> None:
+def test_a_name_of_a_file_that_is_no_name_of_a_person_stands_on_no_certificate(tmp_path: Path) -> None:
     result = Result(
         has_passed=True,
         score=Fraction(1),
@@ -252,10 +252,19 @@ def test_a_name_of_a_file_that_is_no_name_of_a_person_stands_on_no_certificate()
         course="1.2.3",
         evidence=({"exercise": "3.1", "state": "right", "source_sha256": "cd" * 32},),
     )
-    files = ("Ada Ọlụchi.jsonl", "two\nlines.jsonl", f"{'x' * 250}.jsonl", "\udcff.jsonl", ".jsonl", "=1+1.jsonl")
+    files = (
+        "Ada Ọlụchi.jsonl",
+        "two\nlines.jsonl",
+        "\ufffe.jsonl",
+        f"{'x' * 250}.jsonl",
+        "\udcff.jsonl",
+        ".jsonl",
+        "=1+1.jsonl",
+    )
     written = to_json([*((file, result) for file in files), ("ben.jsonl", replace(result, has_passed=False))])
-    names = [one.name for one in read_results(written)]
-    assert names == ["Ada Ọlụchi", "", "", "\\udcff", ".jsonl", "=1+1"]
+    claims = read_results(written)
+    assert [one.name for one in claims] == ["Ada Ọlụchi", "", "", "", "\\udcff", ".jsonl", "=1+1"]
+    assert len(issue(claims[1:4], tmp_path, KEY, "A school")) == 3
 
 
 def test_only_who_passed_has_a_claim_and_it_says_what_was_graded_again_without_the_answers() -> None:

@@ -99,7 +99,7 @@ def test_progress_goes_along_in_a_file_and_nothing_is_taken_twice(home: Path, ca
     assert len(Path("progress.jsonl").read_text().splitlines()) == 3
     assert (
         "2 events of progress.jsonl are new and are in your journal now.\n"
-        "recheck() would run the 1 answer in it; load only files that you saved.\n"
+        "recheck(), the final and certificate() run the 1 answer in it; load only files that you saved.\n"
         "0 events of progress.jsonl are new and are in your journal now.\n"
     ) in capsys.readouterr().out
     with pytest.raises(UsageError, match="no file other"):
@@ -206,8 +206,13 @@ def test_the_key_of_certificates_goes_along_and_never_takes_the_place_of_another
         progress.save()  # it would lose the key in the file
 
 
+RSA = "-----BEGIN PRIVATE KEY-----\nMIIBVQIBADANBgkqhkiG9w0BAQEFAASCAT8wggE7AgEAAkEA\n-----END PRIVATE KEY-----\n"
+
+
 def test_a_saved_key_that_is_none_is_not_taken(home: Path) -> None:
-    strange = [event("certificate-key", 1, pem=pem) for pem in (None, 5, "x", "-----BEGIN PRIVATE KEY-----" + "x" * 10_000)]
+    strange = [
+        event("certificate-key", 1, pem=pem) for pem in (None, 5, "x", "-----BEGIN PRIVATE KEY-----" + "x" * 10_000, RSA)
+    ]
     Path("strange.jsonl").write_bytes(journal.to_lines([*strange, event("certificate-key", 1), attempt(1, "wrong")]))
     progress.load("strange.jsonl")
     assert [file.name for file in home.iterdir()] == ["journal.jsonl"]

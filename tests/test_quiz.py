@@ -261,6 +261,17 @@ def test_the_first_answer_to_a_question_counts_and_what_is_none_does_not_stand_i
     assert (first.given, first.mark.credit) == ("rest", 0)
 
 
+def test_a_number_that_python_would_not_print_is_of_no_attempt(paper: Paper) -> None:
+    events = [{**begun(paper), "number": int("9" * 4000)}, begun(paper)]
+    assert [sheet.number for sheet in fold(events)["02"]] == [1]
+
+
+@pytest.mark.parametrize("typed", ["\x1b[A", "half a \udce1", "a\0b"])
+def test_what_a_key_of_the_terminal_sent_is_no_answer(paper: Paper, typed: str) -> None:
+    with pytest.raises(UsageError, match="letters, digits and signs"):
+        grade(drawn(paper, "placement"), typed)
+
+
 def test_two_notebooks_that_begin_at_once_have_the_same_attempt(paper: Paper) -> None:
     events = [begun(paper), begun(paper), answered(paper, ("02", "last-rank"), "chunk")]
     assert [sheet.number for sheet in fold(events)["02"]] == [1]
@@ -294,7 +305,7 @@ def test_the_final_waits_ten_minutes_after_the_end_of_the_last_attempt_and_other
     assert [stands(every, events, minutes).wait for minutes in (0, 9, 10, 60)] == [
         timedelta(minutes=left) for left in (10, 1, 0, 0)
     ]
-    assert stands(every, events, -60).wait == timedelta(minutes=10)  # the clock was set back
+    assert stands(every, events, -60).wait == timedelta()  # the clock was ahead, and would lock the learner out
     assert stands(paper, attempt(paper), 0).wait == timedelta()
     another = [*events, begun(every, 2)]  # by a second notebook, before the first had ended
     assert stands(every, another, 5).open is None

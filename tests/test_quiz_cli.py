@@ -97,6 +97,13 @@ def test_no_such_quiz_is_bad_usage(terminal: Terminal) -> None:
     assert "error: there is no bank 'final'" in terminal("export", "final", "a.gift", code=2)
 
 
+def test_an_export_never_takes_the_place_of_another_file(terminal: Terminal) -> None:
+    terminal("export", "02", "02.gift")
+    written = (terminal.folder / "02.gift").read_text()
+    assert "02.gift is there already" in terminal("export", "02", "02.gift", code=2)
+    assert (terminal.folder / "02.gift").read_text() == written != ""
+
+
 def test_checking_finds_a_key_that_its_proof_does_not(tmp_path: Path) -> None:
     text = TEXT.replace("rows: 11, ranks: 4, chunk: 2,", "rows: 11, ranks: 4, chunk: 6,").replace('right: "8"', 'right: "6"')
     terminal = Terminal(

@@ -63,11 +63,28 @@ def test_two_notebooks_at_once_ask_the_same_and_the_first_answer_counts(tmp_path
 shown, other = quiz("02"), quiz("02")
 button(shown, "Begin").click(), button(other, "Begin").click()
 button(shown, "Choose A").click()
-assert "another notebook" not in texts(shown)
+assert "in another notebook" not in texts(shown)
 button(other, "Choose B").click()
-assert "You have answered this in another notebook before; that answer counts." in texts(other)
+assert "You have answered this in another notebook or terminal before; that answer counts." in texts(other)
 button(other, "Next question").click()
 assert "Question 2 of 7" in texts(other)
+""",
+    )
+
+
+def test_an_attempt_that_was_reset_meanwhile_ends_and_another_begins(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        """
+from ckptlab.course import reset
+shown = quiz("02")
+button(shown, "Begin").click()
+reset("02")
+button(shown, "Choose A").click()
+assert "This attempt was reset meanwhile." in texts(shown)
+assert kinds() == ["quiz-begin", "reset"], "an answer to nothing was kept"
+button(shown, "New attempt").click()
+assert "Question 1 of 7" in texts(shown)
 """,
     )
 

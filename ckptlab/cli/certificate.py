@@ -29,7 +29,7 @@ Parsed = TypeVar("Parsed")
 HEADLINES = {
     "trusted": "Valid.",
     "unknown": "Valid, but not vouched for.",
-    "withdrawn": "Not valid any more.",
+    "withdrawn": "Not valid today.",
     "invalid": "Not valid.",
 }
 NOT_SHOWN = (

@@ -66,7 +66,11 @@ def export(bank: str, file: Path) -> int:
     if bank not in bank_files():
         raise UsageError(f"there is no bank {bank!r}; there are {', '.join(bank_files())}")
     text, num_questions = gift.export(read(bank_files()[bank]))
-    file.write_text(text, encoding="utf-8")
+    try:
+        with file.open("x", encoding="utf-8") as new:
+            new.write(text)
+    except FileExistsError:
+        raise UsageError(f"{file} is there already; name another file, or remove it") from None
     say(f"{num_questions} questions are in {file}. Exercises, which only run here, are left out.")
     return 0
 

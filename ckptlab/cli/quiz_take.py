@@ -51,20 +51,27 @@ def _ask(paper: Paper, sheet: Sheet, index: int) -> Sheet:
     for letter, text in card.legend():
         _print(f"     {letter}. {text}")
     while True:
-        typed = click.prompt(say(f"quiz.how.{drawn.question.type}", HOW[drawn.question.type]), default="", show_default=False)
         try:
-            sheet = sitting.answer(paper, sheet, drawn, _read(card, typed))
+            typed = click.prompt(
+                say(f"quiz.how.{drawn.question.type}", HOW[drawn.question.type]), default="", show_default=False
+            )
+            given = _read(card, typed)
+            sheet = sitting.answer(paper, sheet, drawn, given)
+        except UnicodeDecodeError:  # half a character
+            continue
         except UsageError as error:
             _print(say("quiz.no-answer", "Not an answer yet: {what}.", what=Message("quiz.wanted-form", str(error))))
             continue
-        _tell(sheet, index, drawn)
+        _tell(sheet, index, drawn, given)
         return sheet
 
 
-def _tell(sheet: Sheet, index: int, drawn: Drawn) -> None:
+def _tell(sheet: Sheet, index: int, drawn: Drawn, given: object) -> None:
     answer = sheet.answers[index]
     assert answer is not None, "it has just been given"
     _print(words.outcome(answer.mark))
+    if answer.given != given:
+        _print(words.earlier())
     for message in words.feedback(drawn, answer):
         _print(f"  {tell(message)}")
 

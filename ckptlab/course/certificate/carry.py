@@ -17,8 +17,8 @@ MOST_FILE_BYTES = 16 << 20  # of a picture
 PNG = b"\x89PNG\r\n\x1a\n"
 KEYWORD = b"openbadgecredential"
 NAMESPACE = "https://purl.imsglobal.org/ob/v3p0"
-_OPENING = b"<openbadges:credential"
-_BAKED = re.compile(rb"<openbadges:credential\b[^<>]*>\s*<!\[CDATA\[(.*?)\]\]>\s*</openbadges:credential>", re.DOTALL)
+_OPENING = re.compile(rb"<openbadges:credential\b[^<>]*>[ \t\r\n]*<!\[CDATA\[")
+_CLOSING = re.compile(rb"\]\]>[ \t\r\n]*</openbadges:credential>")
 
 
 def to_fragment(document: bytes) -> str:
@@ -57,8 +57,7 @@ def unpack(data: bytes) -> bytes:
     elif data.lstrip().startswith(b"{"):
         found = data
     elif b"<svg" in data:
-        openings = data.count(_OPENING)  # searched only with one: a search from each of many would not end
-        found = _the_only(_BAKED.findall(data) if openings == 1 else [b""] * openings, "SVG")
+        found = _the_only(list(_svg_texts(data)), "SVG")
     else:
         found = _from_link(data)
     if len(found) > MOST_BYTES:
@@ -73,6 +72,14 @@ def _the_only(found: list[bytes], what: str) -> bytes:
             "picture: ask for the JSON file or the link"
         )
     return found[0]
+
+
+def _svg_texts(data: bytes) -> Iterator[bytes]:
+    """Give the certificates in an SVG. Where an opening has no closing behind it, no later one has: the search is over."""
+    at = 0
+    while (begin := _OPENING.search(data, at)) and (end := _CLOSING.search(data, begin.end())):
+        yield data[begin.end() : end.start()]
+        at = end.end()
 
 
 def _png_texts(data: bytes) -> Iterator[bytes]:

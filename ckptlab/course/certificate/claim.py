@@ -58,7 +58,7 @@ class Claim:
     recomputed: tuple[Recomputed, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", unicodedata.normalize("NFC", " ".join(self.name.split(" "))).strip())
+        object.__setattr__(self, "name", unicodedata.normalize("NFC", " ".join(filter(None, self.name.split(" ")))))
         lines = (("name", self.name or "-", NAME), ("course", self.course, NAME), ("criteria", self.criteria, TEXT))
         for what, text, pattern in lines:
             if not re.fullmatch(pattern[1:-1], text):

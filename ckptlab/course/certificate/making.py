@@ -43,7 +43,7 @@ def make(claim: Claim, folder: str | Path) -> Made:
     Raises:
         UsageError: the key is not the owner's alone, or the address of the page is none.
     """
-    return _make(claim, Path(folder), own_key(), SELF_ISSUED)
+    return _write(Path(folder), *_sign(claim, own_key(), SELF_ISSUED))
 
 
 def issue(claims: Sequence[Claim], folder: Path, key: Ed25519PrivateKey, issuer_name: str) -> list[Made]:
@@ -55,12 +55,14 @@ def issue(claims: Sequence[Claim], folder: Path, key: Ed25519PrivateKey, issuer_
     """
     if issuer_name == SELF_ISSUED:
         raise UsageError(f"an issuer cannot be called {SELF_ISSUED!r}: that is how a learner's own certificates are known")
-    made = [_make(claim, folder / "c", key, issuer_name) for claim in claims]
+    ready = [_sign(claim, key, issuer_name) for claim in claims]  # who cannot have one is told before anybody has
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "verify.html").write_text(make_page(), encoding="utf-8")
-    return made
+    return [_write(folder / "c", *one) for one in ready]
 
 
-def _make(claim: Claim, folder: Path, key: Ed25519PrivateKey, issuer_name: str) -> Made:
+def _sign(claim: Claim, key: Ed25519PrivateKey, issuer_name: str) -> tuple[str, str, dict[str, bytes]]:
+    """Return a certificate's ID, its link, and its files by name."""
     now = datetime.now(UTC)
     ids = (uuid.uuid4().urn, uuid.uuid4().urn)
     document = proof.sign(make_document(claim, did_of(key), issuer_name, now, ids), key, to_text(now))
@@ -74,25 +76,24 @@ def _make(claim: Claim, folder: Path, key: Ed25519PrivateKey, issuer_name: str) 
         "evidence.json": claim.evidence(),
         "index.html": make_page(data).encode(),
     }
-    _write(folder / id_, files)
-    return Made(id_, folder / id_, link)
+    return id_, link, files
 
 
 def _page_address() -> str:
     address = os.environ.get(PAGE, BESIDE)
-    if address != BESIDE and not re.fullmatch(r"https?://[^\s#\"<>]{3,200}", address):
+    if address != BESIDE and not re.fullmatch(r"https?://[!$-;=?-~]{3,200}", address):
         raise UsageError(
             f"{PAGE}={address!r:.99}: expected the address of a page, like https://example.edu/verify.html, without '#'"
         )
     return address
 
 
-def _write(folder: Path, files: dict[str, bytes]) -> None:
-    """Write a folder as a whole or not at all."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as temporary:
-        ready = Path(temporary, folder.name)
+def _write(parent: Path, id_: str, link: str, files: dict[str, bytes]) -> Made:
+    """Write a certificate's folder as a whole or not at all."""
+    parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=parent, prefix=".making-") as temporary:
+        ready = Path(temporary, id_)
         ready.mkdir()
         for name, data in files.items():
             (ready / name).write_bytes(data)
-        ready.rename(folder)
+        return Made(id_, ready.rename(parent / id_), link)

@@ -11,13 +11,13 @@ Shape = str | bool | list["Shape"] | dict[str, "Shape"]
 CONTEXTS = ["https://www.w3.org/ns/credentials/v2", "https://purl.imsglobal.org/spec/ob/v3p0/context-3.0.3.json"]
 ACHIEVEMENT = "urn:uuid:11fbe1bc-de5e-4bb2-b3a3-851a5ad681db"  # this course, in every certificate
 FINAL_SCORE = "urn:uuid:e1512634-0539-4503-8fe0-7815f25eee9a"
-# No control, no line separator, nothing that turns the direction of what is shown after it.
-UNSHOWN = r"\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069"
+# No control, no line separator, nothing that turns the direction of what is shown after it, nothing that XML does not have.
+UNSHOWN = r"\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufffe\uffff"
 NAME, TEXT = (f"^[^{UNSHOWN}]{{1,{most}}}$" for most in (100, 600))
 MULTIKEY = "z6Mk[1-9A-HJ-NP-Za-km-z]{44}"  # an Ed25519 public key
 DID = f"^did:key:{MULTIKEY}$"
 _URN = "^urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
-_TIME = "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$"
+_TIME = "^[1-9][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$"
 
 PROOF: Shape = {
     "type": "DataIntegrityProof",

@@ -45,7 +45,7 @@ class Progress:
     def load(self, file: str | Path = SAVED) -> None:
         """Take in the events of a saved journal that are not there yet, and its certificate key where there is none.
 
-        recheck() would run the answers in it; load only files that you saved.
+        recheck(), the final and certificate() run the answers in it; load only files that you saved.
         """
         saved, num_damaged = _read(Path(file))
         if num_damaged:
@@ -59,7 +59,7 @@ class Progress:
             print("The key of your certificates is there again." if is_restored else other)
         if num_answers := sum(tried.state.startswith("right") for tried in fold(new).exercises.values()):
             answers = f"{num_answers} answer{'s' if num_answers > 1 else ''}"
-            print(f"recheck() would run the {answers} in it; load only files that you saved.")
+            print(f"recheck(), the final and certificate() run the {answers} in it; load only files that you saved.")
 
 
 def reset(lab: str) -> None:
@@ -73,7 +73,7 @@ def reset(lab: str) -> None:
 def recheck() -> None:
     """Run every right answer again, as it was given, and print what it is today.
 
-    Of a file that was loaded, recheck() would run the answers in it; load only files that you saved.
+    Of a file that was loaded, this runs the answers in it; load only files that you saved.
     """
     facts = fold(journal.read())
     right = [id_ for id_ in content.exercises() if facts.tried(id_).state.startswith("right")]

@@ -18,6 +18,7 @@ from ckptlab.course.quiz.grade import Mark, grade
 from ckptlab.errors import UsageError
 
 FINAL_PAUSE = timedelta(minutes=10)
+MOST_NUMBER = 10**9  # of an attempt; nobody makes more, and Python does not print numbers of any length
 
 
 @dataclass(slots=True)
@@ -93,7 +94,7 @@ def fold(events: Iterable[Event]) -> dict[str, list[Attempt]]:
         quiz, seed, number = event.get("quiz"), event.get("seed"), event.get("number")
         if event["kind"] == "reset" and isinstance(lab := event.get("lab"), str):
             attempts.pop(lab, None)
-        if not isinstance(quiz, str) or not isinstance(seed, str) or type(number) is not int or number < 1:
+        if not isinstance(quiz, str) or not isinstance(seed, str) or type(number) is not int or not 1 <= number < MOST_NUMBER:
             continue
         there = attempts.setdefault(quiz, {})
         if event["kind"] == "quiz-begin" and isinstance(sha256 := event.get("sha256"), dict):
@@ -148,10 +149,10 @@ def standing(paper: Paper, attempts: Sequence[Attempt], now: datetime) -> Standi
 
 
 def _wait(sheet: Sheet, now: datetime) -> timedelta:
-    """Return what is left of the pause; a clock that was set back does not make it longer."""
+    """Return what is left of the pause; answers of a clock that was ahead do not make it longer."""
     waits = [timedelta()]
     for answer in filter(None, sheet.answers):
         with suppress(ValueError, TypeError):  # no time, or one without a zone
             since = now - datetime.fromisoformat(answer.at)
-            waits.append(min(max(FINAL_PAUSE - since, timedelta()), FINAL_PAUSE))
+            waits.append(FINAL_PAUSE - since if since >= timedelta() else timedelta())
     return max(waits)

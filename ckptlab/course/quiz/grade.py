@@ -18,6 +18,7 @@ of a pair whose right side was chosen; exercise true or false. None is "no answe
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from unicodedata import category
 
 from ckptlab.course.languages import Message, fill
 from ckptlab.course.quiz.arithmetic import number, readings
@@ -177,6 +178,8 @@ def _key(drawn: Drawn) -> Iterator[Message]:
 def _typed(given: object) -> str:
     if not isinstance(given, str) or not given.strip() or len(given) > MOST_CHARACTERS:
         raise UsageError("write an answer of at most 200 characters")
+    if any(category(char) in ("Cc", "Cs") for char in given):  # an arrow key in a terminal, half a character
+        raise UsageError("write an answer of letters, digits and signs alone")
     return given
 
 

@@ -10,12 +10,17 @@ from datetime import UTC, datetime
 from ckptlab.course import content, journal
 from ckptlab.course.exercise import read as read_exercise
 from ckptlab.course.exercise import run_answer
+from ckptlab.course.languages import say
 from ckptlab.course.quiz.attempts import Sheet, Standing, fold, sheet_of, standing
 from ckptlab.course.quiz.bank import bank_files, read
 from ckptlab.course.quiz.draw import FINAL, Drawn, Paper
 from ckptlab.course.quiz.grade import grade
 from ckptlab.course.quiz.passing import Result, asked_for, passed, sources
-from ckptlab.errors import UsageError
+from ckptlab.errors import CkptlabError, UsageError
+
+
+class AttemptGone(CkptlabError):
+    """An attempt is not in the journal any more: its lab was reset, or the journal was moved away."""
 
 
 def papers() -> list[str]:
@@ -60,15 +65,23 @@ def answer(paper: Paper, sheet: Sheet, drawn: Drawn, given: object) -> Sheet:
 
     Raises:
         UsageError: it is no answer to this question; nothing was kept.
+        AttemptGone: the attempt is not in the journal any more; nothing was kept.
         OSError: it could not be written; nothing was kept.
     """
     grade(drawn, given)
     bank, question = drawn.key
     attempt = {"quiz": paper.name, "seed": sheet.attempt.seed, "number": sheet.attempt.number}
+    _again(paper, sheet)
     journal.append("quiz-answer", **attempt, bank=bank, question=question, given=given)
-    attempts = fold(journal.read(lambda text: None)).get(paper.name, [])
-    now = [one for one in attempts if (one.seed, one.number) == (sheet.attempt.seed, sheet.attempt.number)]
-    return sheet_of(paper, now[0]) if now else sheet
+    return _again(paper, sheet)
+
+
+def _again(paper: Paper, sheet: Sheet) -> Sheet:
+    """Read an attempt again."""
+    for one in fold(journal.read(lambda text: None)).get(paper.name, []):
+        if (one.seed, one.number) == (sheet.attempt.seed, sheet.attempt.number):
+            return sheet_of(paper, one)
+    raise AttemptGone(say("quiz.gone", "This attempt was reset meanwhile. Begin again."))
 
 
 def exercise_is_right(id_: str) -> bool:
@@ -88,5 +101,5 @@ def result() -> Result:
 def _run(id_: str, source: str) -> str:
     try:
         return run_answer(read_exercise(content.exercise_file(id_)), source).state
-    except (SyntaxError, UsageError):  # kept when the exercise was another
+    except (SyntaxError, RecursionError, MemoryError, UsageError):  # kept when the exercise was another, or by somebody else
         return "wrong"

@@ -30,7 +30,9 @@ class Survey:
         return [question for bank in self.banks for question in bank.questions]
 
     def tables(self) -> Iterator[tuple[str, list[tuple[object, ...]]]]:
-        """Yield a heading and its rows, for a person."""
+        """Yield a heading and its rows, for a person; nothing where no bank could be read."""
+        if not self.banks:
+            return
         for name, kinds in (("type", TYPES), ("level", LEVELS)):
             rows = [[sum(getattr(one, name) == kind for one in bank.questions) for kind in kinds] for bank in self.banks]
             sums = [sum(column) for column in zip(*rows, strict=True)]

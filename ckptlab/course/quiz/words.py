@@ -43,6 +43,11 @@ def outcome(mark: Mark) -> str:
     return say("quiz.not-yet", "Not yet.")
 
 
+def earlier() -> str:
+    """Say that another answer counts."""
+    return say("quiz.earlier", "You have answered this in another notebook or terminal before; that answer counts.")
+
+
 def feedback(drawn: Drawn, answer: Answer) -> Iterator[Message]:
     """Say why, and where to read again."""
     yield from answer.mark.because

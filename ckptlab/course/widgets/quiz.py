@@ -120,11 +120,22 @@ class QuizWidget:
                 say("quiz.no-answer", "Not an answer yet: {what}.", what=Message("quiz.wanted-form", str(error))),
             )
             return
+        except sitting.AttemptGone as error:
+            self._end_of_card(str(error))
+            return
         except OSError as error:
             self._not_kept(error)
             return
         self._card = None
         self._tell(card, given)
+
+    def _end_of_card(self, text: str) -> None:
+        """Offer a new beginning."""
+        self._card = self._sheet = None
+        self._say(self._feedback, text)
+        for part in (self._check, self._leave, self._report):
+            _show(part, False)
+        self._offer(say("quiz.again", "New attempt"))
 
     def _not_kept(self, error: OSError) -> None:
         self._say(self._feedback, say("quiz.not-kept", "Your journal could not be written ({error}). Try again.", error=error))
@@ -141,7 +152,7 @@ class QuizWidget:
         self._say(self._status, words.title(self.paper), words.status(self._sheet, self._index))
         told = [words.outcome(answer.mark)]
         if answer.given != given:
-            told.append(say("quiz.earlier", "You have answered this in another notebook before; that answer counts."))
+            told.append(words.earlier())
         told += [as_html(tell(message)) for message in words.feedback(card.drawn, answer)]
         self._feedback.value = _framed([as_html(told[0]), *told[1:]], answer.mark.is_right)
         is_last = self._sheet.next is None
