@@ -273,7 +273,7 @@ def test_a_fold_has_the_title_of_its_figure_as_its_name() -> None:
 
 
 def test_examples_in_docstrings_are_right() -> None:
-    for module in ("differences", "placements", "reads", "sample_order", "save_timeline", "shards"):
+    for module in ("bench_times", "differences", "placements", "reads", "sample_order", "save_timeline", "shards"):
         found = doctest.testmod(sys.modules[f"ckptlab.course.figures.{module}"])
         assert found.attempted > 0
         assert found.failed == 0

@@ -39,6 +39,10 @@ class Door(click.Command):
         return code
 
 
+class DoorGroup(Door, click.Group):
+    """Such a command that has further commands below it."""
+
+
 def say(text: str, *, err: bool = False) -> None:
     """Print one line; what a terminal would obey instead of show is escaped, because names come from files."""
     click.echo("".join(char if char.isprintable() else repr(char)[1:-1] for char in text), err=err)

@@ -13,6 +13,7 @@ import click
 from ckptlab import __version__
 
 COMMANDS = (
+    "bench",
     "certificate",
     "demo",
     "diff",

@@ -148,6 +148,11 @@ def _may_be_mapped(fd: int) -> bool:
     return found.st_blocks * 512 >= found.st_size and _file_system(found.st_dev) in MAPPED_FILE_SYSTEMS
 
 
+def file_system_of(path: Path) -> str:
+    """Return the type of the file system that holds a path, such as "ext4"; an empty word where the system does not tell."""
+    return _file_system(os.stat(path).st_dev)
+
+
 def _file_system(device: int) -> str:
     """Return the type of a mounted file system; an empty word where the system does not tell."""
     try:

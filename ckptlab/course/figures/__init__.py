@@ -1,6 +1,7 @@
 """The course's figures: each a pure function that gives a `Picture`, a plotly figure and the same in words."""
 
 from ckptlab.course.figures.anatomy import anatomy
+from ckptlab.course.figures.bench_times import bench_times
 from ckptlab.course.figures.differences import differences
 from ckptlab.course.figures.memory import memory
 from ckptlab.course.figures.picture import Picture
@@ -14,6 +15,7 @@ from ckptlab.course.figures.step_map import step_map
 __all__ = [
     "Picture",
     "anatomy",
+    "bench_times",
     "boxes_by_rank",
     "differences",
     "memory",

@@ -1,0 +1,69 @@
+"""ckptlab's own contenders. Rank side; see `contenders.py` for what a contender is."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ckptlab.bench.stage import Stage, State
+from ckptlab.checkpoint import Contents, load, save
+from ckptlab.checkpoint.collectives import Group
+from ckptlab.format.names import step_name
+
+STEP = 1
+
+
+def save_all(stage: Stage) -> Iterator[None]:
+    """Save model and optimizer."""
+    return _save(stage, stage.state())
+
+
+def save_model(stage: Stage) -> Iterator[None]:
+    """Save the model alone: the files of `model/` are what Hugging Face opens."""
+    return _save(stage, {"model": stage.state()["model"]})
+
+
+def load_checked_first(stage: Stage) -> Iterator[None]:
+    """Load as `ckptlab.checkpoint.load` does unless told otherwise."""
+    return _load(stage, stage.layout, verify_first=True)
+
+
+def load_once(stage: Stage) -> Iterator[None]:
+    """Load as `Checkpointer.resume` does."""
+    return _load(stage, stage.layout, verify_first=False)
+
+
+def reshard_checked_first(stage: Stage) -> Iterator[None]:
+    """The same into the other layout."""
+    return _load(stage, stage.other_layout, verify_first=True)
+
+
+def reshard_once(stage: Stage) -> Iterator[None]:
+    """The same into the other layout."""
+    return _load(stage, stage.other_layout, verify_first=False)
+
+
+def _save(stage: Stage, state: State) -> Iterator[None]:
+    run, contents = stage.fresh(), _contents(state)
+    with Group.lent(None) as group:  # a run has one from its first save on
+        yield
+        save(run, STEP, contents, group=group)
+        yield
+
+
+def _load(stage: Stage, layout: str, *, verify_first: bool) -> Iterator[None]:
+    run = stage.kept("ckptlab", lambda path: _save_there(path, stage))
+    target = stage.blank(layout)
+    contents = _contents(target)
+    stage.turn_cache(run)
+    with Group.lent(None) as group:
+        yield
+        load(run / step_name(STEP), lambda manifest, state: contents, verify_first=verify_first, group=group)
+        yield
+    stage.compare(target, layout)
+
+
+def _save_there(path: Path, stage: Stage) -> None:
+    save(path, STEP, _contents(stage.state()))
+
+
+def _contents(state: State) -> Contents:
+    return Contents(model=state["model"], optim=state.get("optim", {}))
