@@ -45,7 +45,7 @@ def detail(subject: str, plan: SavePlan, contents: Contents) -> dict[str, Any]:
     if subject == "tensors":
         return {name: [_spec(local.spec), local.boxes] for name, local in _own(plan)}
     if subject == "replicas":
-        return {name: [_set_name(local), _sum(local), name in contents.buffers] for name, local in _replicated(plan.tensors)}
+        return {name: [_set_name(local.replicas), _sum(local), name in contents.buffers] for name, local in _replicated(plan.tensors)}
     return PLAIN_SUBJECTS[subject](plan, contents)
 
 
@@ -186,16 +186,15 @@ def _replicated(tensors: Tensors) -> Iterable[tuple[str, LocalTensor]]:
         yield from ((name, local) for name, local in named.items() if len(local.replicas) > 1)
 
 
-def _set_name(local: LocalTensor) -> str:
-    return ",".join(map(str, local.replicas))
+def _set_name(replicas: tuple[int, ...]) -> str:
+    return ",".join(map(str, replicas))
 
 
 def _replica_sums(tensors: Tensors) -> dict[str, int]:
-    sums: dict[str, int] = {}
+    sums: dict[tuple[int, ...], int] = {}
     for _, local in _replicated(tensors):
-        members = _set_name(local)
-        sums[members] = _sum(local, sums.get(members, 0))
-    return sums
+        sums[local.replicas] = _sum(local, sums.get(local.replicas, 0))
+    return {_set_name(members): crc for members, crc in sums.items()}  # a name is as long as the world is large
 
 
 def _sum(local: LocalTensor, crc: int = 0) -> int:
