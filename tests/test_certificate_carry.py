@@ -5,6 +5,7 @@ import struct
 import tracemalloc
 import xml.etree.ElementTree as ElementTree
 import zlib
+from pathlib import Path
 
 import pytest
 from certificates import KEY, NOW, claim, link_to, signed, to_bytes, unsigned
@@ -16,6 +17,7 @@ from ckptlab.course.certificate import carry, picture, proof
 from ckptlab.course.certificate.credential import read_facts
 from ckptlab.course.certificate.short_id import differing_groups, parse_id, short_id
 from ckptlab.course.certificate.verification import verify
+from ckptlab.course.languages import use
 from ckptlab.errors import FormatError, UsageError
 
 HOSTILE_NAME = "]]></svg><script>alert(1)</script>&amp;' \"@SCRIPT@"
@@ -70,6 +72,26 @@ def test_a_name_is_shown_as_text_and_said_in_words(pictures) -> None:
         assert said in words
         assert said.replace(" ", "") in texts
     assert (root.get("role"), root.get("aria-labelledby")) == ("img", "what says")
+
+
+def test_drafts_stand_small_below_the_english_are_said_to_be_some_and_stay_in_their_column(tmp_path: Path) -> None:
+    long = "Shahaadada uu ardaygu isagu bixiyay oo aan cid kale weli ay xaqiijin"
+    (tmp_path / "so.po").write_text(
+        'msgid ""\nmsgstr "Content-Type: text/plain; charset=utf-8\\n"\n\n'
+        f'#, fuzzy\nmsgctxt "picture.own"\nmsgid "Self-issued certificate"\nmsgstr "{long}"\n\n'
+        f'#, fuzzy\nmsgctxt "picture.result"\nmsgid "Final quiz: {{percent}} %"\nmsgstr "{long}: {{percent}} %"\n\n'
+        '#, fuzzy\nmsgctxt "picture.date"\nmsgid "Issued on {day} (UTC)"\nmsgstr "La bixiyay {day} (UTC)"\n'
+    )
+    use("so")
+    svg = picture.to_svg(read_facts(signed()), "ID", f"{IN_FRAGMENT}a", tmp_path)
+    root = ElementTree.fromstring(svg)
+    groups = [(group.get("lang"), "".join(group.itertext())) for group in root.iter(f"{SVG}g")]
+    assert groups == [("so", long), ("so", f"{long}: 92 %"), ("so", "La bixiyay Janaayo 30, 2026 (UTC)")]
+    assert svg.count("a draft in Soomaali that no native speaker has read") == 1
+    assert "Self-issued certificate" in svg
+    with Image.open(io.BytesIO(picture.to_png(svg))) as image:
+        column = image.convert("L").crop((2 * (picture.EDGE + picture.LEFT), 2 * 500, 2 * picture.RIGHT, 2 * 815))
+        assert column.getextrema() == (255, 255)  # nothing reaches beyond the left one
 
 
 def test_the_letters_of_igbo_are_drawn_on_a_machine_without_fonts() -> None:

@@ -189,3 +189,12 @@ def test_the_kernel_loads_no_torch_and_no_jedi_and_a_rank_no_ipython(tmp_path: P
         )
     finally:
         notebook.close()
+
+
+def test_a_language_is_chosen_here_and_comes_from_the_journal_when_the_extension_is_loaded(notebook: Notebook) -> None:
+    notebook.run("import os\nfrom ckptlab.course import journal, language")
+    assert "there is no language 'xx'; there are en, ig, so" in notebook.run('language("xx")')
+    notebook.run('language("so")')
+    assert notebook.run("os.environ['CKPTLAB_LANGUAGE']") == "'so'"
+    notebook.run("journal.append('language', language='en')\n%reload_ext ckptlab.course")  # as if in another notebook
+    assert notebook.run("os.environ['CKPTLAB_LANGUAGE']") == "'en'"

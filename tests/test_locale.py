@@ -244,6 +244,15 @@ def test_all_that_is_said_of_exercises_is_collected(course: Path) -> None:
     assert plain_words(shown) == set()
 
 
+def test_all_that_tables_say_is_collected(course: Path) -> None:
+    shown = run(course, "from ckptlab.cli.main import run; run(['progress']); run(['quiz', 'show'])")
+    for name in (*(path.stem.replace("_", " ") for path in labs()), "final"):
+        shown = shown.replace(name, "")
+    assert wide("over budget") in shown
+    assert wide("attempts") in shown
+    assert plain_words(shown) == set()
+
+
 def test_all_that_the_terminal_says_in_a_quiz_is_collected(course: Path) -> None:
     lines = ["?", "A", "1A 2A 3A 4A 5A", "1", "-", *(" ".join(map(str, range(1, last))) for last in range(4, 9))]
     shown = run(course, "from ckptlab.cli.main import run; run(['quiz', 'take', 'final'])", "\n".join(lines * 30))

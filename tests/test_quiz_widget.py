@@ -106,6 +106,23 @@ assert "Question 2 of 7" in texts(shown)
     run(tmp_path, go_on)
 
 
+def test_a_language_is_chosen_by_a_button_and_told_in_words(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        """
+from ckptlab.course import language
+shown = language()
+assert "The language is English." in texts(shown)
+assert kinds() == []
+button(shown, "Igbo").click()
+assert "The language is Igbo." in texts(shown)
+assert 'lang="en"' in texts(shown)
+assert [event["language"] for event in journal.read()] == ["ig"]
+assert "Quiz 02: " in texts(quiz("02"))
+""",
+    )
+
+
 def test_texts_of_a_bank_are_shown_as_text(tmp_path: Path) -> None:
     put_course(tmp_path, TEXT.replace("ask: A tensor has", "ask: <img src=x onerror=alert(1)> A tensor has"))
     check_out(tmp_path)

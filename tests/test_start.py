@@ -15,7 +15,7 @@ from checkouts import check_out, opened
 
 from ckptlab.cli.main import run
 from ckptlab.course import start
-from ckptlab.course.content import labs
+from ckptlab.course.content import labs, starts
 from ckptlab.course.links import as_html, as_markdown, binder_links
 from ckptlab.errors import UsageError
 
@@ -230,7 +230,7 @@ def test_links_need_a_repository_by_owner_and_name(repository: str) -> None:
 def test_doctor_prints_the_links_of_all_labs_for_markdown_and_html(capsys) -> None:
     assert run(["doctor", "--links", "someone/course"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    for lab in labs():
+    for lab in [*labs(), *starts()]:
         assert sum("/gh/someone/course/HEAD?" in line and lab.name in line for line in lines) == 2
     assert run(["doctor", "--links", "course"]) == 2
     assert capsys.readouterr().err.count("\n") == 1

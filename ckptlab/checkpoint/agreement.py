@@ -45,7 +45,10 @@ def detail(subject: str, plan: SavePlan, contents: Contents) -> dict[str, Any]:
     if subject == "tensors":
         return {name: [_spec(local.spec), local.boxes] for name, local in _own(plan)}
     if subject == "replicas":
-        return {name: [_set_name(local.replicas), _sum(local), name in contents.buffers] for name, local in _replicated(plan.tensors)}
+        return {
+            name: [_set_name(local.replicas), _sum(local), name in contents.buffers]
+            for name, local in _replicated(plan.tensors)
+        }
     return PLAIN_SUBJECTS[subject](plan, contents)
 
 

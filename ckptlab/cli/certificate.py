@@ -15,20 +15,22 @@ from ckptlab.course.certificate.carry import MOST_FILE_BYTES
 from ckptlab.course.certificate.keys import did_of, make_key, read_key
 from ckptlab.course.certificate.making import issue as make_all
 from ckptlab.course.certificate.making import make as make_own
+from ckptlab.course.certificate.page import message
 from ckptlab.course.certificate.passed import claim_of
 from ckptlab.course.certificate.picture import day
 from ckptlab.course.certificate.results import read_results
 from ckptlab.course.certificate.short_id import parse_id
 from ckptlab.course.certificate.verification import EXIT, Verdict, read_issuers
 from ckptlab.course.certificate.verification import verify as judge
-from ckptlab.course.languages import Message, tell
+from ckptlab.course.choice import take_choice
+from ckptlab.course.languages import ENGLISH, Message, label, tell
 from ckptlab.course.quiz import sitting, words
 from ckptlab.errors import FormatError, UsageError
 
 Parsed = TypeVar("Parsed")
 HEADLINES = {
     "trusted": "Valid.",
-    "unknown": "Valid, but not vouched for.",
+    "unknown": "Unchanged, but not vouched for.",
     "withdrawn": "Not valid today.",
     "invalid": "Not valid.",
 }
@@ -41,6 +43,7 @@ NOT_SHOWN = (
 @click.group(no_args_is_help=True)
 def certificate() -> None:
     """Make your own certificate, check certificates of the course, or issue them."""
+    take_choice()
 
 
 @certificate.command(cls=Door)
@@ -52,9 +55,10 @@ def make(folder: Path, name: str) -> int:
     Your answers are graded again and your exercises run again, about a second each. The certificate is self-issued: signed with
     a key of your own, which lies beside your journal. Only you vouch for it.
     """
+    say(str(tell(words.running())), err=True)
     result = sitting.result()
     if not result.has_passed:
-        say(words.course(result))
+        say(str(tell(words.course(result))))
         return 1
     made = make_own(claim_of(result, name), folder)
     say(f"{made.id}  {made.folder}")
@@ -68,13 +72,10 @@ def make(folder: Path, name: str) -> int:
 @click.option("--trust", type=click.Path(path_type=Path), metavar="FILE", help="Your list of issuers, in JSON.")
 @json_option
 def verify(source: str, typed_id: str | None, trust: Path | None, as_json: bool) -> int:
-    r"""Check a certificate: JSON, SVG or PNG in FILE or on standard input (-), or behind the "#" of a LINK. Without a network.
+    """Check a certificate: JSON, SVG or PNG in FILE or on standard input (-), or behind the "#" of a LINK. Without a network.
 
-    \b
-    Exit code  0  unchanged, and its issuer is in your list
-               1  not valid: changed, damaged, signed by another key
-               3  unchanged, but self-issued, or its issuer is not in your list
-               4  revoked, expired or not valid yet
+    Exit code 0: unchanged, and its issuer is in your list. 1: not valid, that is changed, damaged or signed by another key.
+    3: unchanged, but self-issued, or its issuer is not in your list. 4: revoked, expired or not valid yet.
 
     An ID alone proves nothing offline: it is checked against a certificate. A list for --trust looks like
     {"issuers": [{"id": "did:key:z6Mk...", "name": "Example University", "revoked": ["7KQ2-M0TX-3F5D-9WBA-1C2E"]}]}; take
@@ -115,6 +116,8 @@ def issue(results: Path, folder: Path, key: Path, issuer: str) -> int:
     RESULTS is the results.json of 'ckptlab grade', which says what it found when it ran everything again. The name on a
     certificate is the "name" that stands there: that of the file that was handed in, unless you have written another.
 
+    Who has one in FOLDER already, for the same answers, gets no other: move that away to issue it again.
+
     CKPTLAB_VERIFY_PAGE is the address at which that page, verify.html, will be served; links and QR codes lead there.
     """
     try:
@@ -122,7 +125,9 @@ def issue(results: Path, folder: Path, key: Path, issuer: str) -> int:
     except FormatError as error:
         raise UsageError(str(error)) from None
     for one in made:
-        say(f"{one.id}  {one.folder}")
+        say(f"{one.id}  {one.link if '://' in one.link else one.folder}")
+    if not made:
+        say(f"Nobody is new: all have a certificate in {folder / 'c'}.")
     return 0
 
 
@@ -156,19 +161,19 @@ def _say(verdict: Verdict) -> None:
     facts = verdict.facts
     if facts is None:
         return
-    rows = [
-        (tell(Message("certificate.name", "name, as typed")), facts.name or "-"),
-        (tell(Message("certificate.course", "course")), f"{facts.course} ({facts.version})"),
-        (tell(Message("certificate.result", "final quiz")), f"{facts.percent} %"),
-        (tell(Message("certificate.rule", "rule")), facts.criteria),
-        (tell(Message("certificate.issued", "issued, by its clock")), f"{day(facts.issued, 'en')} (UTC)"),
-        (tell(Message("certificate.recomputed", "recomputed")), facts.evidence),
-        (tell(Message("certificate.list", "name of that list")), facts.evidence_id),
-        (tell(Message("certificate.issuer", "issuer calls itself")), facts.issuer_name),
-        (tell(Message("certificate.key", "issuer's key")), facts.issuer),
-        (tell(Message("certificate.id", "ID")), verdict.id),
-    ]
-    say_table(rows, "  ")
+    rows: dict[str, object] = {  # as the page has them
+        "name": facts.name or tell(message("name.none")),
+        "course": tell(message("course.version", course=facts.course, version=facts.version)),
+        "result": tell(message("result.percent", percent=facts.percent)),
+        "rule": facts.criteria,
+        "when": tell(message("when.issuer", date=day(facts.issued, ENGLISH))),
+        "evidence": facts.evidence,
+        "evidence.id": facts.evidence_id,
+        "issuer": facts.issuer_name if facts.self_issued else tell(message("issuer.called", name=facts.issuer_name)),
+        "key": facts.issuer,
+        "id": verdict.id,
+    }
+    say_table([(label(message(name)), value) for name, value in rows.items()], "  ")
     say(str(tell(Message("certificate.not", NOT_SHOWN))))
 
 

@@ -30,10 +30,10 @@ def doctor(as_json: bool, repository: str | None) -> int:
 
 
 def _links(as_json: bool, repository: str) -> int:
-    from ckptlab.course.content import labs  # here, so that doctor runs where the course cannot
+    from ckptlab.course.content import labs, starts  # here, so that doctor runs where the course cannot
     from ckptlab.course.links import as_html, as_markdown, binder_links
 
-    found = binder_links(repository, labs())
+    found = binder_links(repository, [*labs(), *starts()])
     if as_json:
         say_json([asdict(link) for link in found])
     else:

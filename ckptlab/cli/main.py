@@ -4,7 +4,6 @@ A command is a file here with a function of the same name. It is imported when i
 the rest cannot. Exit codes: 0 right, 1 the checked thing is wrong, 2 bad usage.
 """
 
-import os
 import sys
 from importlib import import_module
 
@@ -52,11 +51,11 @@ class Commands(click.Group):
 def ckptlab(language: str | None) -> None:
     """Sharded checkpoints: look at them, check them, learn how they work."""
     if language is not None:
-        from ckptlab.course.languages import LANGUAGES, VARIABLE  # here, so that doctor runs where the course cannot
+        from ckptlab.course.languages import LANGUAGES, use  # here, so that doctor runs where the course cannot
 
         if language not in LANGUAGES:
             raise click.UsageError(f"there is no language {language!r}; there are {', '.join(LANGUAGES)}.")
-        os.environ[VARIABLE] = language  # ranks have it too
+        use(language)
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from ckptlab.cli.door import Door, json_option, say, say_json
+from ckptlab.course.choice import take_choice
 from ckptlab.course.progress import progress as course_progress
 
 
@@ -14,6 +15,7 @@ from ckptlab.course.progress import progress as course_progress
 @json_option
 def progress(action: str | None, file: Path | None, as_json: bool) -> int:
     """Show how far you are in the course, save a copy of your progress in FILE, or load one."""
+    take_choice()
     if (action is None) != (file is None):
         raise click.UsageError("'save' and 'load' need a FILE.")
     if action == "save" and file is not None:

@@ -23,12 +23,16 @@ HOW = {
 }
 
 
+class _NoAnswer(Exception):
+    """What was typed is no answer, as its message says."""
+
+
 def take_quiz(paper: Paper) -> None:
     """Ask all questions of an attempt that are still open."""
-    _print(words.title(paper))
+    _tell(words.title(paper))
     standing = sitting.look(paper)
-    for line in words.introduction(paper, standing):
-        _print(line)
+    for message in words.introduction(paper, standing):
+        _tell(message)
     sheet = sitting.begin(paper).open
     try:
         while sheet is not None and sheet.next is not None:
@@ -36,44 +40,50 @@ def take_quiz(paper: Paper) -> None:
     except click.Abort:
         _print("\n" + say("quiz.stopped", "Kept. Go on with: ckptlab quiz take {name}", name=paper.name))
         raise
+    except sitting.AttemptGone:
+        _tell(words.gone())
+        return
     if sheet is not None:
-        _print("\n" + words.finished(paper, sheet))
+        _tell(words.finished(paper, sheet), "\n")
         if paper.name == FINAL:
-            _print(words.course(sitting.result()))
+            result = sitting.result()
+            _tell(words.course(result))
+            if result.has_passed:
+                _tell(Message("quiz.certificate", "Make your certificate: ckptlab certificate make FOLDER --name NAME"))
 
 
 def _ask(paper: Paper, sheet: Sheet, index: int) -> Sheet:
     drawn = sheet.drawn[index]
     card = card_of(drawn)
-    _print(f"\n{words.status(sheet, index)}\n{tell(words.ask(drawn))}")
+    _tell(words.status(sheet, index), "\n")
+    _tell(words.ask(drawn))
     for number, row in enumerate(card.rows()):
         _print(f"  {row.mark or f'{LETTERS[number]}.'} {row.text}")
     for letter, text in card.legend():
         _print(f"     {letter}. {text}")
     while True:
         try:
-            typed = click.prompt(
-                say(f"quiz.how.{drawn.question.type}", HOW[drawn.question.type]), default="", show_default=False
-            )
-            given = _read(card, typed)
+            how = say(f"quiz.how.{drawn.question.type}", HOW[drawn.question.type])
+            given = _read(card, click.prompt(how, default="", show_default=False))
             sheet = sitting.answer(paper, sheet, drawn, given)
         except UnicodeDecodeError:  # half a character
             continue
-        except UsageError as error:
-            _print(say("quiz.no-answer", "Not an answer yet: {what}.", what=Message("quiz.wanted-form", str(error))))
+        except (UsageError, _NoAnswer) as error:
+            what = error.args[0] if isinstance(error, _NoAnswer) else Message("quiz.wanted-form", str(error))
+            _tell(Message("quiz.no-answer", "Not an answer yet: {what}.", {"what": what}))
             continue
-        _tell(sheet, index, drawn, given)
+        _explain(sheet, index, drawn, given)
         return sheet
 
 
-def _tell(sheet: Sheet, index: int, drawn: Drawn, given: object) -> None:
+def _explain(sheet: Sheet, index: int, drawn: Drawn, given: object) -> None:
     answer = sheet.answers[index]
     assert answer is not None, "it has just been given"
-    _print(words.outcome(answer.mark))
+    _tell(words.outcome(answer.mark))
     if answer.given != given:
-        _print(words.earlier())
+        _tell(words.earlier())
     for message in words.feedback(drawn, answer):
-        _print(f"  {tell(message)}")
+        _tell(message, "  ")
 
 
 def _read(card: Card, typed: str) -> object:
@@ -102,14 +112,18 @@ def _read(card: Card, typed: str) -> object:
 def _number(letter: str, count: int) -> int:
     number = LETTERS[:count].find(letter.upper())
     if number < 0:
-        raise UsageError(say("quiz.letters", "the letters are {letters}", letters=", ".join(LETTERS[:count])))
+        raise _NoAnswer(Message("quiz.letters", "the letters are {letters}", {"letters": ", ".join(LETTERS[:count])}))
     return number
 
 
 def _run(id_: str) -> bool:
     if not sitting.exercise_is_right(id_):
-        raise UsageError(say("quiz.not-right", "exercise {id} is not right yet in your journal", id=id_))
+        raise _NoAnswer(Message("quiz.not-right", "exercise {id} is not right yet in your journal", {"id": id_}))
     return True
+
+
+def _tell(message: Message, before: str = "") -> None:
+    _print(f"{before}{tell(message)}")
 
 
 def _print(text: str) -> None:

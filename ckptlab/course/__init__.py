@@ -4,10 +4,11 @@
 """
 
 from ckptlab.course.certificate import certificate
-from ckptlab.course.magics import load_ipython_extension
+from ckptlab.course.magics import language, load_ipython_extension
 from ckptlab.course.progress import hint, outcome, predict, progress, recheck, reset, solution
 from ckptlab.course.quiz import quiz
 
 __all__ = [
-    "certificate", "hint", "load_ipython_extension", "outcome", "predict", "progress", "quiz", "recheck", "reset", "solution",
+    "certificate", "hint", "language", "load_ipython_extension", "outcome", "predict", "progress", "quiz", "recheck", "reset",
+    "solution",
 ]  # fmt: skip

@@ -20,8 +20,13 @@ def labs() -> list[Path]:
 
 
 def notebooks() -> list[Path]:
-    """Return all that a learner gets a copy of: the labs, and the notebook of the final quiz."""
-    return [*labs(), *LABS.glob("quiz.ipynb")]
+    """Return all that a learner gets a copy of: the labs, the notebook of the final quiz, and the starts in other languages."""
+    return [*labs(), *LABS.glob("quiz.ipynb"), *starts()]
+
+
+def starts() -> list[Path]:
+    """Return the notebooks that lead to the labs in another language: `labs/start.ig.ipynb`."""
+    return sorted(LABS.glob("start.*.ipynb"))
 
 
 def exercises() -> dict[str, Path]:

@@ -52,6 +52,14 @@ def read(tell: Callable[[str], None] = print) -> list[Event]:
     return [event for _, event in good]
 
 
+def look() -> list[Event]:
+    """Read the events and touch nothing: no lock, no damaged line put aside. None where the file cannot be read."""
+    try:
+        return parse(journal_file().read_bytes())[0]
+    except OSError:
+        return []
+
+
 def parse(content: bytes) -> tuple[list[Event], int]:
     """Return the events of a journal's bytes, and how many lines are none."""
     good, num_damaged = _parse_lines(content)

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from babel.messages.catalog import Catalog
 
 ENGLISH = "en"
-LANGUAGES = (ENGLISH, "ig", "so")
+LANGUAGES = {ENGLISH: "English", "ig": "Igbo", "so": "Soomaali"}  # by code, each by the name that it has for itself
 VARIABLE = "CKPTLAB_LANGUAGE"
+OWN = "CKPTLAB_LANGUAGE_IS_CHOSEN"  # stands beside it where it is the learner's own choice, and not said from outside
 LOCALE = Path(__file__).with_name("locale")
 _NAME = re.compile(r"\{([A-Za-z_]\w*)\}")
 
@@ -44,15 +45,41 @@ class Told:
     language: str = ENGLISH  # of the translation
     is_draft: bool = False
 
+    @property
+    def sure(self) -> str:
+        """Return what stands in the first place: the translation once it is reviewed, else the English."""
+        return self.english if self.translation is None or self.is_draft else self.translation
+
+    @property
+    def draft(self) -> str:
+        """Return what stands beside it as a draft, if anything."""
+        return self.translation or "" if self.is_draft else ""
+
     def __str__(self) -> str:
-        if self.translation is None:
-            return self.english
-        return f"{self.english} [draft translation: {self.translation}]" if self.is_draft else self.translation
+        return f"{self.sure} [draft translation: {self.draft}]" if self.draft else self.sure
+
+
+def use(language: str, *, is_own_choice: bool = False) -> None:
+    """Tell everything in this language from now on, in this process and in those that it starts."""
+    os.environ[VARIABLE] = language
+    os.environ.pop(OWN, None)
+    if is_own_choice:
+        os.environ[OWN] = "1"
+
+
+def current() -> str:
+    """Return the language in which everything is told."""
+    return os.environ.get(VARIABLE) or ENGLISH
+
+
+def is_said_from_outside() -> bool:
+    """Whether who started this process has said which language it is."""
+    return bool(os.environ.get(VARIABLE)) and OWN not in os.environ
 
 
 def tell(message: Message, language: str | None = None, folder: Path = LOCALE) -> Told:
-    """Give a message in a language, by default in that of `CKPTLAB_LANGUAGE`."""
-    language = language or os.environ.get(VARIABLE, ENGLISH)
+    """Give a message in a language, by default in the current one."""
+    language = language or current()
     inner = {name: tell(value, language, folder) for name, value in message.values.items() if isinstance(value, Message)}
     english = fill(message.text, {**message.values, **{name: told.english for name, told in inner.items()}})
     found = _find(message, language, folder)
@@ -67,6 +94,12 @@ def tell(message: Message, language: str | None = None, folder: Path = LOCALE) -
 def say(context: str, text: str, /, **values: object) -> str:
     """Give a message as plain text."""
     return str(tell(Message(context, text, values)))
+
+
+def label(message: Message) -> str:
+    """Give a message as the label of a button, which is short and cannot be marked as of a language."""
+    told = tell(message)
+    return f"{told.sure} (draft: {told.draft})" if told.draft else told.sure
 
 
 def fill(text: str, values: Mapping[str, object]) -> str:

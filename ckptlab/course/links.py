@@ -1,6 +1,6 @@
 """Links that open the labs on Binder, for a course page. Nothing is fetched: whether Binder has the repository is not asked.
 
-The labs are in English. A translated lab is a notebook of its own, and gets its own link as soon as it is there.
+The labs are in English. What is in another language is a notebook of its own, and gets its own link as soon as it is there.
 """
 
 import html

@@ -1,7 +1,8 @@
 """How a certificate travels: as JSON, baked into an SVG or PNG picture as Open Badges 3.0 says, or in a link behind its "#".
 
-Reading takes all of these, by their first bytes, and gives JSON that is not yet parsed. Nothing is drawn, fetched or expanded
-beyond `MOST_BYTES`; an SVG is searched, not read as XML, so that no entity is ever resolved.
+Reading takes all of these, by their first bytes, and the page that checks certificates when it holds one. It gives JSON that is
+not yet parsed. Nothing is drawn, fetched or expanded beyond `MOST_BYTES`. An SVG is searched, not read as XML: no entity is ever
+resolved.
 """
 
 import base64
@@ -18,6 +19,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 KEYWORD = b"openbadgecredential"
 NAMESPACE = "https://purl.imsglobal.org/ob/v3p0"
 _OPENING = re.compile(rb"<openbadges:credential\b[^<>]*>[ \t\r\n]*<!\[CDATA\[")
+_IN_PAGE = re.compile(rb'<!doctype html>.*<script type="application/json" id="credential">([^<]+)</script>', re.DOTALL)
 _CLOSING = re.compile(rb"\]\]>[ \t\r\n]*</openbadges:credential>")
 
 
@@ -56,6 +58,8 @@ def unpack(data: bytes) -> bytes:
         found = _the_only(list(_png_texts(data)), "PNG")
     elif data.lstrip().startswith(b"{"):
         found = data
+    elif page := _IN_PAGE.match(data):
+        found = page[1]
     elif b"<svg" in data:
         found = _the_only(list(_svg_texts(data)), "SVG")
     else:

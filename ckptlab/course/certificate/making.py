@@ -49,13 +49,17 @@ def make(claim: Claim, folder: str | Path) -> Made:
 def issue(claims: Sequence[Claim], folder: Path, key: Ed25519PrivateKey, issuer_name: str) -> list[Made]:
     """Make a certificate for each claim in `folder/c/<ID>/`, and `folder/verify.html`, the page on its own.
 
+    A claim whose list of what was recomputed lies in `folder/c` already is left out: with two IDs one would outlive the other.
+
     Raises:
         UsageError: the issuer calls itself as learners do, or the address of the page is none.
         FormatError: the issuer's name cannot be shown in one line.
     """
     if issuer_name == SELF_ISSUED:
         raise UsageError(f"an issuer cannot be called {SELF_ISSUED!r}: that is how a learner's own certificates are known")
-    ready = [_sign(claim, key, issuer_name) for claim in claims]  # who cannot have one is told before anybody has
+    there = {file.read_bytes() for file in (folder / "c").glob("*/evidence.json")}
+    new = [claim for claim in claims if claim.evidence() not in there]
+    ready = [_sign(claim, key, issuer_name) for claim in new]  # who cannot have one is told before anybody has
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "verify.html").write_text(make_page(), encoding="utf-8")
     return [_write(folder / "c", *one) for one in ready]

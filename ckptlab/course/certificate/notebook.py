@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from ckptlab.course.figures.picture import show
-from ckptlab.course.languages import say
+from ckptlab.course.languages import say, tell
 from ckptlab.course.quiz import sitting, words
 
 FOLDER = "certificates"  # beside the notebook
@@ -15,7 +15,7 @@ STYLE = "max-width:60em; color:var(--jp-content-font-color1); overflow-wrap:anyw
 
 def show_own(name: str) -> None:
     """Grade and run everything again, and make and show the learner's own certificate if the course is passed."""
-    print(say("certificate.running", "Your answers are graded again, and your exercises run again …"))
+    print(tell(words.running()))
     result = sitting.result()
     if not result.has_passed:
         print(say("certificate.missing", "No certificate yet. {missing}", missing=words.course(result)))

@@ -19,6 +19,11 @@ from ckptlab.course.languages import ENGLISH, LANGUAGES, LOCALE, Message, tell
 PARTS = Path(__file__).parent / "page"
 
 
+def message(text: str, /, **values: object) -> Message:
+    """Return one of the page's texts, by its name there, to say elsewhere too."""
+    return Message(f"verify.{text}", _english()[text], values)
+
+
 def make_page(certificate: bytes = b"", translations: Path = LOCALE) -> str:
     """Return the page; with a certificate's JSON it opens on that one, unless its link names another.
 
@@ -37,22 +42,29 @@ def make_page(certificate: bytes = b"", translations: Path = LOCALE) -> str:
     return re.sub(r"@([A-Z_]+)@", lambda mark: parts[mark[1]], _read("verify.html"))
 
 
-def _texts(translations: Path) -> dict[str, dict[str, str]]:
-    english: dict[str, str] = json.loads(_read("texts.json"))
-    tables = {ENGLISH: {**english, **_dates(ENGLISH)}}
-    for language in LANGUAGES:
-        messages = {name: Message(f"verify.{name}", text) for name, text in english.items() if text}
-        told = {name: str(tell(message, language, translations)) for name, message in messages.items()}
-        if any(told[name] != english[name] for name in told):
-            tables[language] = {**told, **_dates(language)}
+def _texts(translations: Path) -> dict[str, dict[str, object]]:
+    """Return by language its name, how it writes a date, and what there is in it: "texts", and of these "drafts", by name."""
+    english = _english()
+    tables: dict[str, dict[str, object]] = {}
+    for language, own_name in LANGUAGES.items():
+        told = {name: tell(Message(f"verify.{name}", text), language, translations) for name, text in english.items() if text}
+        texts = {name: one.translation for name, one in told.items() if one.translation}
+        if texts or language == ENGLISH:
+            drafts = [name for name, one in told.items() if one.is_draft]
+            tables[language] = {"name": own_name, **_dates(language), "texts": texts or english, "drafts": drafts}
     return tables
+
+
+def _english() -> dict[str, str]:
+    texts: dict[str, str] = json.loads(_read("texts.json"))
+    return texts
 
 
 def _dates(language: str) -> dict[str, str]:
     """Return how a language writes a date, for browsers that do not know it."""
     months = get_month_names("wide", locale=language)
     names = "|".join(months[number] for number in range(1, 13))
-    return {"date.months": names, "date.pattern": get_date_format("long", locale=language).pattern}
+    return {"months": names, "pattern": get_date_format("long", locale=language).pattern}
 
 
 def _data(value: object) -> str:

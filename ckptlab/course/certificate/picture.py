@@ -1,9 +1,11 @@
 """The certificate as a picture: an SVG of plain text, and a PNG drawn from it with the fonts that lie in `fonts/`.
 
 The picture is not what is signed: the credential baked into it is. So it says where to check, as a QR code and as a link.
+It is in English. In another language kind, result and date stand below that, smaller, and once that it is a draft.
 """
 
 import textwrap
+from collections.abc import Iterable
 from datetime import datetime
 from html import escape
 from itertools import groupby
@@ -15,6 +17,7 @@ import segno
 from babel.dates import format_date
 
 from ckptlab.course.certificate.credential import Facts
+from ckptlab.course.languages import ENGLISH, LANGUAGES, LOCALE, Message, Told, current, tell
 from ckptlab.errors import UsageError
 
 WIDTH, HEIGHT, EDGE, QR = 1200, 848, 84, 410  # units of the drawing; the shape of a sheet of A4
@@ -24,13 +27,15 @@ FAMILY = "'DejaVu Sans', Verdana, 'Noto Sans', sans-serif"
 FONTS = sorted(str(file) for file in (Path(__file__).parent / "fonts").glob("*.ttf"))
 
 
-def to_svg(facts: Facts, id_: str, link: str) -> str:
+def to_svg(facts: Facts, id_: str, link: str, translations: Path = LOCALE) -> str:
     """Draw it; `link` leads to the page that checks it, and has the credential behind its "#".
+
+    `translations` is the folder of the `.po` files; the language is that in which everything is told.
 
     Raises:
         UsageError: the link is too long for a QR code (2,953 bytes).
     """
-    said = _said(facts)
+    said, other = _said(facts), _other(facts, current(), translations)
     address = link.partition("#")[0]
     where = "This code and link open the page that checks the certificate and sends nothing:"
     if "://" not in address:
@@ -39,15 +44,19 @@ def to_svg(facts: Facts, id_: str, link: str) -> str:
     parts = (
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>',
         f'<path d="M24 24h{WIDTH - 48}v{HEIGHT - 48}h-{WIDTH - 48}z" fill="none" stroke="{LINE}" stroke-width="4"/>',
-        _text(EDGE, 118, 26, said["kind"], fill=QUIET),
+        _text(EDGE, 106, 26, said["kind"], fill=QUIET),
+        _small(130, other.get("kind")),
         _lines(EDGE, 180, 42, facts.course, WIDTH - 2 * EDGE, bold=True),
-        _text(EDGE, 312, 22, "Name, as typed; nobody checked it" if facts.name else "Name", fill=QUIET),
+        _text(EDGE, 312, 22, _about_name(facts), fill=QUIET),
         _lines(EDGE, 372, 44, facts.name or "not given", LEFT, bold=True, at_most=3),
         _text(EDGE, 512, 34, said["result"], bold=True),
-        _lines(EDGE, 550, 20, facts.criteria, LEFT, fill=QUIET, at_most=3),
+        _small(537, other.get("result")),
+        _lines(EDGE, 568, 20, facts.criteria, LEFT, fill=QUIET, at_most=3),
         _text(EDGE, 656, 24, said["date"]),
-        _lines(EDGE, 696, 24, said["issuer"], LEFT),
-        _text(EDGE, 772, 24, f"ID {id_}"),
+        _small(680, other.get("date")),
+        _lines(EDGE, 714, 24, said["issuer"], LEFT),
+        _text(EDGE, 782, 24, f"ID {id_}"),
+        _about_drafts(other.values()),
         f'<a href="{escape(link)}">{"".join(code)}</a>',
     )
     return (
@@ -69,21 +78,49 @@ def to_words(facts: Facts, id_: str) -> str:
     return f"{said['title']}. {name} {said['result']}. {facts.criteria} {said['date']}. {said['issuer']}. ID {id_}."
 
 
+def _about_name(facts: Facts) -> str:
+    if not facts.name:
+        return "Name"
+    return "Name, as typed; nobody checked it" if facts.self_issued else "Name, as typed"
+
+
 def day(time: datetime, language: str) -> str:
     """Write a date as the language does."""
     return format_date(time.date(), format="long", locale=language)
 
 
-def _said(facts: Facts) -> dict[str, str]:
-    kind = "Self-issued certificate" if facts.self_issued else "Certificate"
-    own, other = "Self-issued: made and signed by the learner", f"Issuer, as it calls itself: {facts.issuer_name}"
+def _messages(facts: Facts, language: str) -> dict[str, Message]:
+    own, issued = Message("picture.own", "Self-issued certificate"), Message("picture.issued", "Certificate")
     return {
-        "kind": kind,
-        "title": f"{kind}: {facts.course}",
-        "result": f"Final quiz: {facts.percent} %",
-        "date": f"Issued on {day(facts.issued, 'en')} (UTC)",
-        "issuer": own if facts.self_issued else other,
+        "kind": own if facts.self_issued else issued,
+        "result": Message("picture.result", "Final quiz: {percent} %", {"percent": facts.percent}),
+        "date": Message("picture.date", "Issued on {day} (UTC)", {"day": day(facts.issued, language)}),
     }
+
+
+def _other(facts: Facts, language: str, translations: Path) -> dict[str, Told]:
+    """Return what there is in another language, by name; nothing in English."""
+    known = language if language in LANGUAGES else ENGLISH
+    told = {name: tell(message, known, translations) for name, message in _messages(facts, known).items()}
+    return {name: one for name, one in told.items() if one.translation}
+
+
+def _said(facts: Facts) -> dict[str, str]:
+    said = {name: tell(message, ENGLISH).english for name, message in _messages(facts, ENGLISH).items()}
+    own, other = "Self-issued: made and signed by the learner", f"Issuer, as it calls itself: {facts.issuer_name}"
+    return said | {"title": f"{said['kind']}: {facts.course}", "issuer": own if facts.self_issued else other}
+
+
+def _small(y: int, told: Told | None) -> str:
+    """Set a text in another language in one quiet line of the left column, marked as of that language."""
+    if told is None:
+        return ""
+    return f'<g lang="{told.language}">{_lines(EDGE, y, 16, told.translation or "", LEFT, fill=QUIET, at_most=1)}</g>'
+
+
+def _about_drafts(told: Iterable[Told]) -> str:
+    drafts = [LANGUAGES[one.language] for one in told if one.is_draft]
+    return _text(EDGE, 808, 14, f"Small: a draft in {drafts[0]} that no native speaker has read.", fill=QUIET) if drafts else ""
 
 
 def _text(x: int, y: int, size: int, text: str, fill: str = INK, bold: bool = False) -> str:

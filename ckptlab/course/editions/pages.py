@@ -80,7 +80,9 @@ def _cell(kind: str, source: str, **metadata: str) -> dict[str, Any]:
 
 def _title(notebook: dict[str, Any]) -> str:
     """Give the heading that every notebook and text begins with."""
-    return "".join(notebook["cells"][0]["source"]).partition("\n")[0].lstrip("# ")
+    first = "".join(notebook["cells"][0]["source"])
+    heading = re.search(r"^#+ *(.+)$", first, re.MULTILINE)
+    return heading[1] if heading else first.partition("\n")[0]
 
 
 def _has_figures(notebook: dict[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ckptlab.course.exercise.source import Exercise
-from ckptlab.course.languages import Message, say
+from ckptlab.course.languages import Message, say, tell
 from ckptlab.errors import WorldError
 
 STATES = ("untried", "wrong", "right, but", "right")  # "right, but" is over budget
@@ -72,57 +72,73 @@ def not_right(exercise: Exercise, rank: int, told: Told, printed: str, same_as: 
         printed: what the answer printed there.
         same_as: the wrong answers that gave the same on every rank of every world.
     """
-    state = str(told["state"])
-    start = say("verdict.right-but", "right, but") if state == "right, but" else say("verdict.not-yet", "not yet.")
+    state, place = str(told["state"]), _place(exercise, rank, told)
     diagnosis = helps_on(exercise)
     if same_as:
-        diagnosis = say(f"exercise.{exercise.id}.{same_as[0]}", exercise.wrong[same_as[0]])
-    where = [str(told["where"])] if "where" in told else []
-    on_rank = [] if exercise.world_sizes == (1,) else [say("verdict.on-rank", "on rank {rank}", rank=rank)]
-    place = "".join(f"{part}: " for part in [", ".join(where + on_rank)] if part)
-    found = f"{place}{_what(told)}"
-    if state == "wrong":  # after a full stop
-        found = found[:1].upper() + found[1:]
-    text = f"{exercise.id}: {start} {found} {diagnosis}"
+        diagnosis = Message(f"exercise.{exercise.id}.{same_as[0]}", exercise.wrong[same_as[0]])
+    values = {"id": exercise.id, "place": place, "what": _what(told), "diagnosis": diagnosis}
+    if state == "right, but":
+        message = Message("verdict.right-but", "{id}: right, but {what} {diagnosis}", values)
+        if place:
+            message = Message("verdict.right-but-at", "{id}: right, but {place}: {what} {diagnosis}", values)
+    else:
+        message = Message("verdict.wrong", "{id}: not yet: {what} {diagnosis}", values)
+        if place:
+            message = Message("verdict.wrong-at", "{id}: not yet. {place}: {what} {diagnosis}", values)
+    text = str(tell(message))
     if told.get("own_lines"):
         text += f"\n\n{told['own_lines']}"
     return Verdict(id=exercise.id, state=state, text=text, same_as=same_as[0] if same_as else None, printed=printed)
 
 
-def helps_on(exercise: Exercise) -> str:
+def helps_on(exercise: Exercise) -> Message:
     """Say what a learner can do who does not get on."""
-    return say("verdict.hint", 'hint("{id}") helps on.', id=exercise.id)
+    return Message("verdict.hint", 'hint("{id}") helps on.', {"id": exercise.id})
 
 
 def ended(exercise: Exercise, world_size: int, error: WorldError, printed: str) -> Verdict:
     """Tell that the answer ended the world it ran in, in the world's own words."""
     how = str(error).partition("\n")[0]  # the rest advises to restart a world that is gone by now
-    parts = [say("verdict.ended", "{id}: not yet. On {ranks}: {how}", id=exercise.id, ranks=_count(world_size), how=how)]
+    values = {"id": exercise.id, "ranks": _count(world_size), "how": how}
+    message = Message("verdict.ended", "{id}: not yet. On {ranks}: {how}", values)
     if "did not answer" in how:
-        parts.append(say("verdict.endless", "It runs on and on, or waits for something that does not come."))
+        why = Message("verdict.endless", "It runs on and on, or waits for something that does not come.")
+        message = Message("verdict.ended-why", "{ended} {why}", {"ended": message, "why": why})
     if "SIGKILL" in how:
-        parts.append(say("verdict.killed", "It may have used up the memory."))
-    text = " ".join(parts)
+        why = Message("verdict.killed", "It may have used up the memory.")
+        message = Message("verdict.ended-why", "{ended} {why}", {"ended": message, "why": why})
+    text = str(tell(message))
     return Verdict(id=exercise.id, state="wrong", text=text, printed=printed, ended=True)
 
 
-def _what(told: Told) -> str:
+def _place(exercise: Exercise, rank: int, told: Told) -> Message | None:
+    """Say where it was, as the beginning of a sentence if it is wrong, and in the middle of one if it is right, but."""
+    is_first = told["state"] == "wrong"
+    where = str(told.get("where", ""))
+    values = {"where": where[:1].upper() + where[1:] if is_first else where, "rank": rank}
+    if exercise.world_sizes == (1,):
+        return Message("verdict.where", "{where}", values) if where else None
+    if where:
+        return Message("verdict.where-on-rank", "{where}, on rank {rank}", values)
+    return Message("verdict.on-rank", "On rank {rank}" if is_first else "on rank {rank}", values)
+
+
+def _what(told: Told) -> Message:
     if told["state"] == "right, but":
-        return say("verdict.cost", "it took {cost}, and {budget} are enough.", cost=told["cost"], budget=told["budget"])
+        return Message("verdict.cost", "it took {cost}, and {budget} are enough.", told)
     if told.get("no_answer"):
         text = "it waited for other ranks, and they did not come; every rank has to call a collective, in the same order."
-        return say("verdict.no-answer", text)
+        return Message("verdict.no-answer", text)
     if "raised" in told:
-        return _expected(told) + say("verdict.raised", "it raised {error}.", error=told["raised"])
+        text = "expected {expected}, but it raised {error}." if "expected" in told else "it raised {error}."
+        return Message("verdict.raised", text, {**told, "error": told["raised"]})
     if "broke" in told:
         text = "your function gave {found}, and the check cannot go on with that ({error})."
-        return say("verdict.broke", text, found=told["found"], error=told["broke"])
-    return say("verdict.found", "expected {expected}, found {found}.", expected=told["expected"], found=told["found"])
+        return Message("verdict.broke", text, {**told, "error": told["broke"]})
+    return Message("verdict.found", "expected {expected}, found {found}.", told)
 
 
-def _expected(told: Told) -> str:
-    return say("verdict.expected", "expected {expected}, but ", expected=told["expected"]) if "expected" in told else ""
-
-
-def _count(world_size: int) -> str:
-    return say("verdict.one-rank", "one rank") if world_size == 1 else say("verdict.ranks", "{count} ranks", count=world_size)
+def _count(world_size: int) -> Message:
+    if world_size == 1:
+        return Message("verdict.one-rank", "one rank")
+    return Message("verdict.ranks", "{count} ranks", {"count": world_size})

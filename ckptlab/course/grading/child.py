@@ -14,6 +14,7 @@ from ckptlab.course.exercise import Exercise, attempt, read, run_answer
 from ckptlab.course.exercise.verdict import helps_on
 from ckptlab.course.grading.bounds import judge_in_bounds
 from ckptlab.course.grading.result import NOT_RIGHT, NOT_RUN, RIGHT, Outcome
+from ckptlab.course.languages import tell
 from ckptlab.errors import UsageError, WorldError
 
 MOST_CHARACTERS = 1000  # of a text, so that a line is short
@@ -40,7 +41,9 @@ def _run(exercise: Exercise, source: str) -> Outcome:
         return Outcome(NOT_RIGHT, f"it is not Python: {error}")
     except (WorldError, OSError, EOFError):
         return Outcome(NOT_RUN, "no ranks could be started; grade this file again")
-    return Outcome(RIGHT.get(verdict.state, NOT_RIGHT), verdict.text.replace(helps_on(exercise), ""))
+    advice = tell(helps_on(exercise))  # is for who answered
+    text = verdict.text.replace(advice.english, "").replace(advice.translation or advice.english, "")
+    return Outcome(RIGHT.get(verdict.state, NOT_RIGHT), text)
 
 
 if __name__ == "__main__":

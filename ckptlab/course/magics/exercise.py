@@ -11,10 +11,11 @@ from IPython.core.interactiveshell import InteractiveShell
 from ckptlab.course import content
 from ckptlab.course.exercise import read, try_answer
 from ckptlab.course.exercise.judge import define
+from ckptlab.course.languages import say
 from ckptlab.errors import UsageError, WorldError
 
 KEPT = "progress.save() makes a copy of your progress that you can download."
-KEPT_ON_BINDER = f"Binder forgets all of this after ten idle minutes. {KEPT}"
+ON_BINDER = "Binder forgets all of this after ten idle minutes. progress.save() makes a copy of it that you can download."
 
 
 def run_exercise(shell: InteractiveShell, line: str, cell: str) -> None:
@@ -33,7 +34,7 @@ def run_exercise(shell: InteractiveShell, line: str, cell: str) -> None:
     if exercise.in_kernel and not verdict.ended:  # what ended a rank would end the kernel
         _define_here(shell, id_, cell)
     if verdict.state.startswith("right"):
-        print(KEPT_ON_BINDER if "BINDER_LAUNCH_HOST" in os.environ else KEPT)
+        print(say("exercise.kept", ON_BINDER if "BINDER_LAUNCH_HOST" in os.environ else KEPT))
 
 
 def in_words(error: SyntaxError) -> UsageError:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ckptlab.course import content, journal
+from ckptlab.course.choice import take_choice
 from ckptlab.course.exercise import read, run_answer
 from ckptlab.course.progress import own_key
 from ckptlab.course.progress.fold import fold
@@ -53,6 +54,7 @@ class Progress:
         new = [event for event in new_events(saved, journal.read()) if event["kind"] != own_key.KIND]
         if new:
             journal.append_all(new)
+            take_choice()
         print(f"{len(new)} events of {file} are new and are in your journal now.")
         if (is_restored := own_key.restore(saved)) is not None:
             other = f"{file} holds another key of certificates than yours, which stays: {own_key.key_file()}"

@@ -4,16 +4,17 @@ import json
 from types import EllipsisType
 
 from ckptlab.course import journal
+from ckptlab.course.languages import say
 from ckptlab.course.progress.fold import fold
 
 
 def predict(id_: str, value: object) -> None:
     """Keep a prediction ("2.p1"); `...` in its place is none yet."""
     if isinstance(value, EllipsisType):
-        print(f"{id_}: not predicted yet.")
+        print(say("predict.none", "{id}: not predicted yet.", id=id_))
         return
     journal.append("predict", id=id_, value=_plain(value))
-    print(f"{id_}: you predict {value!r}.")
+    print(say("predict.kept", "{id}: you predict {value}.", id=id_, value=repr(value)))
 
 
 def outcome(id_: str, value: object) -> None:
@@ -21,11 +22,12 @@ def outcome(id_: str, value: object) -> None:
     predictions = fold(journal.read()).predictions
     found = _plain(value)
     if id_ not in predictions:
-        print(f"{id_}: no prediction; it is {found!r}.")
+        print(say("predict.missing", "{id}: no prediction; it is {found}.", id=id_, found=repr(found)))
     elif predictions[id_] == found:
-        print(f"{id_}: as you predicted: {found!r}.")
+        print(say("predict.right", "{id}: as you predicted: {found}.", id=id_, found=repr(found)))
     else:
-        print(f"{id_}: you predicted {predictions[id_]!r}; it is {found!r}.")
+        text = "{id}: you predicted {value}; it is {found}."
+        print(say("predict.other", text, id=id_, value=repr(predictions[id_]), found=repr(found)))
 
 
 def _plain(value: object) -> object:

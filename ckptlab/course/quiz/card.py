@@ -6,7 +6,7 @@ to who does not see what stands beside it.
 
 from dataclasses import dataclass, replace
 
-from ckptlab.course.languages import Told, say, tell
+from ckptlab.course.languages import Message, Told, label, tell
 from ckptlab.course.quiz.draw import Drawn
 
 LETTERS = "ABCDEFGHIJKL"
@@ -93,13 +93,13 @@ class Card:
         option = self.drawn.question.options[number]
         text = tell(self.drawn.message(option.id, option.text))
         is_chosen = number in self.picked
-        label = _label(LETTERS[self.drawn.order.index(number)], is_chosen)
-        return Row((Key(label, f"{label}: {text}", is_chosen),), text)
+        key = _label(LETTERS[self.drawn.order.index(number)], is_chosen)
+        return Row((Key(key, f"{key}: {text}", is_chosen),), text)
 
     def _item(self, place: int, number: int) -> Row:
         text = tell(self.drawn.message(f"items.{number}", self.drawn.question.items[number]))
-        up = say("quiz.key.up", "{place} up", place=place + 1)
-        down = say("quiz.key.down", "{place} down", place=place + 1)
+        up = label(Message("quiz.key.up", "{place} up", {"place": place + 1}))
+        down = label(Message("quiz.key.down", "{place} down", {"place": place + 1}))
         return Row((Key(up, f"{up}: {text}"), Key(down, f"{down}: {text}")), text, f"{place + 1}.")
 
     def _left(self, number: int) -> Row:
@@ -108,15 +108,15 @@ class Card:
         for right, (letter, told) in zip(self.drawn.order, self.legend(), strict=True):
             is_chosen = self.picked[number] == right
             pair = f"{number + 1}{letter}"
-            label = _label(pair, is_chosen) if is_chosen else pair
-            keys.append(Key(label, f"{text}: {letter}, {told}", is_chosen))
+            key = _label(pair, is_chosen) if is_chosen else pair
+            keys.append(Key(key, f"{text}: {letter}, {told}", is_chosen))
         return Row(tuple(keys), text, f"{number + 1}.")
 
 
 def _label(letter: str, is_chosen: bool) -> str:
     if is_chosen:
-        return say("quiz.key.chosen", "{letter} chosen", letter=letter)
-    return say("quiz.key.choose", "Choose {letter}", letter=letter)
+        return label(Message("quiz.key.chosen", "{letter} chosen", {"letter": letter}))
+    return label(Message("quiz.key.choose", "Choose {letter}", {"letter": letter}))
 
 
 def card_of(drawn: Drawn) -> Card:

@@ -139,7 +139,7 @@ def _match(drawn: Drawn, given: object) -> Mark:
 def _pair(drawn: Drawn, number: int) -> Message:
     left, right = drawn.question.pairs[number]
     sides = {"left": drawn.message(f"pairs.{number}.left", left), "right": drawn.message(f"pairs.{number}.right", right)}
-    return Message("quiz.pair", "{left}: {right}", sides)
+    return Message("quiz.pair", "Right is {left}: {right}", sides)
 
 
 def _exercise(drawn: Drawn, given: object) -> Mark:

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from ckptlab.course import content, journal
 from ckptlab.course.exercise import read as read_exercise
 from ckptlab.course.exercise import run_answer
-from ckptlab.course.languages import say
 from ckptlab.course.quiz.attempts import Sheet, Standing, fold, sheet_of, standing
 from ckptlab.course.quiz.bank import bank_files, read
 from ckptlab.course.quiz.draw import FINAL, Drawn, Paper
@@ -81,7 +80,7 @@ def _again(paper: Paper, sheet: Sheet) -> Sheet:
     for one in fold(journal.read(lambda text: None)).get(paper.name, []):
         if (one.seed, one.number) == (sheet.attempt.seed, sheet.attempt.number):
             return sheet_of(paper, one)
-    raise AttemptGone(say("quiz.gone", "This attempt was reset meanwhile. Begin again."))
+    raise AttemptGone(f"the attempt at quiz {paper.name} is not in the journal any more; begin again")
 
 
 def exercise_is_right(id_: str) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from fractions import Fraction
 
-from ckptlab.course.languages import Message, say
+from ckptlab.course.languages import Message, say, tell
 from ckptlab.course.quiz.attempts import Answer, Sheet, Standing
 from ckptlab.course.quiz.draw import FINAL, Drawn, Paper
 from ckptlab.course.quiz.grade import Mark
@@ -12,17 +12,24 @@ from ckptlab.course.quiz.headings import headings
 from ckptlab.course.quiz.passing import FINAL_SCORE, Result
 
 
-def title(paper: Paper) -> str:
+def title(paper: Paper) -> Message:
     """Name a quiz."""
     if paper.name == FINAL:
-        return say("quiz.title-final", "The final quiz")
-    return say("quiz.title", "Quiz {name}: {title}", name=paper.name, title=Message(f"{paper.name}.title", paper.title))
+        return Message("quiz.title-final", "The final quiz")
+    return Message("quiz.title", "Quiz {name}: {title}", {"name": paper.name, "title": bare_title(paper)})
 
 
-def status(sheet: Sheet, index: int) -> str:
+def bare_title(paper: Paper) -> Message:
+    """Name a quiz without its number, as in a table."""
+    if paper.name == FINAL:
+        return Message("quiz.final-title", "Final quiz")
+    return Message(f"{paper.name}.title", paper.title)
+
+
+def status(sheet: Sheet, index: int) -> Message:
     """Say which question this is, from number 0, and how many are right."""
     text = "Question {number} of {total}, {right} right"
-    return say("quiz.status", text, number=index + 1, total=len(sheet.drawn), right=sheet.num_right)
+    return Message("quiz.status", text, {"number": index + 1, "total": len(sheet.drawn), "right": sheet.num_right})
 
 
 def ask(drawn: Drawn) -> Message:
@@ -34,18 +41,23 @@ def ask(drawn: Drawn) -> Message:
     return drawn.message("ask", question.ask)
 
 
-def outcome(mark: Mark) -> str:
+def outcome(mark: Mark) -> Message:
     """Say right or not yet."""
     if mark.is_right:
-        return say("quiz.right", "Right.")
+        return Message("quiz.right", "Right.")
     if mark.credit:
-        return say("quiz.partly", "Partly right, {credit} of a point.", credit=mark.credit)
-    return say("quiz.not-yet", "Not yet.")
+        return Message("quiz.partly", "Partly right, {credit} of a point.", {"credit": mark.credit})
+    return Message("quiz.not-yet", "Not yet.")
 
 
-def earlier() -> str:
+def earlier() -> Message:
     """Say that another answer counts."""
-    return say("quiz.earlier", "You have answered this in another notebook or terminal before; that answer counts.")
+    return Message("quiz.earlier", "You have answered this in another notebook or terminal before; that answer counts.")
+
+
+def gone() -> Message:
+    """Say that there is no attempt any more."""
+    return Message("quiz.gone", "This attempt was reset meanwhile. Begin again.")
 
 
 def feedback(drawn: Drawn, answer: Answer) -> Iterator[Message]:
@@ -59,43 +71,52 @@ def feedback(drawn: Drawn, answer: Answer) -> Iterator[Message]:
         yield Message("quiz.read", "Read again: lab {lab}, “{heading}”.", values)
 
 
-def finished(paper: Paper, sheet: Sheet) -> str:
+def finished(paper: Paper, sheet: Sheet) -> Message:
     """Say what an attempt has given."""
     text = "All {total} questions are answered: {points} of {total} points, {percent} %."
-    return say("quiz.finished", text, total=len(sheet.drawn), points=points(sheet.points), percent=_percent(sheet.score))
+    values = {"total": len(sheet.drawn), "points": points(sheet.points), "percent": _percent(sheet.score)}
+    return Message("quiz.finished", text, values)
 
 
-def introduction(paper: Paper, standing: Standing) -> Iterator[str]:
+def introduction(paper: Paper, standing: Standing) -> Iterator[Message]:
     """Say what is to come, before an attempt."""
     if standing.is_outdated:
-        yield say("quiz.outdated", "The questions have changed since your last attempt, which does not count any more.")
+        yield Message("quiz.outdated", "The questions have changed since your last attempt, which does not count any more.")
     if best := standing.best:
-        yield say("quiz.best", "Best so far: {points} of {total} points.", points=points(best.points), total=len(best.drawn))
+        values = {"points": points(best.points), "total": len(best.drawn)}
+        yield Message("quiz.best", "Best so far: {points} of {total} points.", values)
     if standing.open:
-        yield say("quiz.go-on", "You go on where you stopped.")
+        yield Message("quiz.go-on", "You go on where you stopped.")
     elif standing.wait:
-        yield say("quiz.wait", "The next attempt at the final may begin in {minutes} min.", minutes=_minutes(standing.wait))
+        text = "The next attempt at the final may begin in {minutes} min."
+        yield Message("quiz.wait", text, {"minutes": _minutes(standing.wait)})
     else:
         text = "{total} questions. Each answer is explained at once, and the first one counts."
-        yield say("quiz.begin", text, total=paper.num_questions)
+        yield Message("quiz.begin", text, {"total": paper.num_questions})
 
 
 def summary(paper: Paper, standing: Standing) -> str:
     """Say the same in one line, for a notebook that is opened again."""
-    return " ".join((f"{title(paper)}.", *introduction(paper, standing)))
+    return " ".join((f"{tell(title(paper))}.", *(str(tell(message)) for message in introduction(paper, standing))))
 
 
-def course(result: Result) -> str:
+def running() -> Message:
+    """Say what takes a while."""
+    return Message("certificate.running", "Your answers are graded again, and your exercises run again …")
+
+
+def course(result: Result) -> Message:
     """Say whether the course is passed, and what is missing."""
     if result.has_passed:
-        return say("quiz.passed", "You have passed the course.")
+        return Message("quiz.passed", "You have passed the course.")
     reached = _percent(result.score) if result.score is not None else 0
-    parts = [say("quiz.final", "{wanted} % in the final (you have {reached} %)", wanted=_percent(FINAL_SCORE), reached=reached)]
+    values = {"wanted": _percent(FINAL_SCORE), "reached": reached, "missing": ", ".join(result.missing)}
     if result.score is not None and result.score >= FINAL_SCORE:
-        parts = []
-    if result.missing:
-        parts.append(say("quiz.exercises", "the exercises {missing}", missing=", ".join(result.missing)))
-    return say("quiz.missing", "To pass the course: {parts}.", parts=", ".join(parts))
+        return Message("quiz.missing-exercises", "To pass the course: the exercises {missing}.", values)
+    if not result.missing:
+        return Message("quiz.missing-final", "To pass the course: {wanted} % in the final (you have {reached} %).", values)
+    text = "To pass the course: {wanted} % in the final (you have {reached} %), the exercises {missing}."
+    return Message("quiz.missing-both", text, values)
 
 
 def report(paper: Paper, drawn: Drawn) -> str:

@@ -6,21 +6,22 @@ fits what is shown.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 import ipywidgets
 
 from ckptlab.course.figures.picture import show
-from ckptlab.course.languages import Message, say, tell
+from ckptlab.course.languages import Message, label, tell
+from ckptlab.course.markup import as_html, marked
 from ckptlab.course.quiz import sitting, words
 from ckptlab.course.quiz.attempts import Sheet
 from ckptlab.course.quiz.card import Card, Key, card_of
 from ckptlab.course.quiz.draw import FINAL
-from ckptlab.course.widgets.html import as_html, marked
 from ckptlab.errors import CkptlabError, UsageError
 
+WHOLE_LABEL = {"description_width": "initial"}
 NOTE = "Answers are kept in your journal. If there are no buttons here, run the cell: you go on where you stopped."
 
 
@@ -42,7 +43,7 @@ class QuizWidget:
         self._make()
         self._say(self._status, words.title(self.paper))
         self._say(self._question, *words.introduction(self.paper, standing))
-        self._offer(say("quiz.go", "Go on") if standing.open else say("quiz.start", "Begin"))
+        self._offer(Message("quiz.go", "Go on") if standing.open else Message("quiz.start", "Begin"))
 
     def _make(self) -> None:
         """Make all that is ever shown."""
@@ -52,16 +53,20 @@ class QuizWidget:
         self._status, self._question, self._legend, self._feedback = (ipywidgets.HTML() for _ in range(4))
         self._rows = [_Row(number, num_keys, self._press) for number in range(num_rows)]
         self._field = ipywidgets.Text(
-            description=say("quiz.field", "Your answer"),
+            description=label(Message("quiz.field", "Your answer")),
             continuous_update=False,  # else the last letters may come after the press of the button
             layout={"width": "100%", "max_width": "32em"},
+            style=WHOLE_LABEL,
         )
-        self._check = _button(say("quiz.check", "Check my answer"), self._answer)
-        self._leave = _button(say("quiz.leave", "Leave it out"), self._leave_out)
+        self._check = _button(label(Message("quiz.check", "Check my answer")), self._answer)
+        self._leave = _button(label(Message("quiz.leave", "Leave it out")), self._leave_out)
         self._next = _button("", self._go_on)
-        self._report = _button(say("quiz.report", "Report this question"), self._show_report)
+        self._report = _button(label(Message("quiz.report", "Report this question")), self._show_report)
         self._report_text = ipywidgets.Textarea(
-            description=say("quiz.report-text", "To copy"), rows=8, layout={"width": "98%", "max_width": "40em"}
+            description=label(Message("quiz.report-text", "To copy")),
+            rows=8,
+            layout={"width": "98%", "max_width": "40em"},
+            style=WHOLE_LABEL,
         )
         keys = ipywidgets.HBox([self._check, self._leave, self._next, self._report], layout={"flex_flow": "row wrap"})
         parts = [self._status, self._question, self._legend, *(row.box for row in self._rows), self._field]
@@ -91,7 +96,7 @@ class QuizWidget:
             if question.type != "exercise":
                 self._give(self._field.value if self._card.has_field else self._card.given())
                 return
-            self._say(self._feedback, say("quiz.running", "Your answer runs again, on real ranks …"))
+            self._say(self._feedback, Message("quiz.running", "Your answer runs again, on real ranks …"))
             try:
                 is_right = sitting.exercise_is_right(question.exercise)
             except CkptlabError as error:
@@ -101,7 +106,7 @@ class QuizWidget:
                 self._give(True)
             else:
                 text = "Exercise {id} is not right yet in your journal. Solve it in its lab, then check again here."
-                self._say(self._feedback, say("quiz.unsolved", text, id=question.exercise))
+                self._say(self._feedback, Message("quiz.unsolved", text, {"id": question.exercise}))
 
     def _leave_out(self) -> None:
         with self._lock:
@@ -115,13 +120,11 @@ class QuizWidget:
         try:
             self._sheet = sitting.answer(self.paper, sheet, card.drawn, given)
         except UsageError as error:
-            self._say(
-                self._feedback,
-                say("quiz.no-answer", "Not an answer yet: {what}.", what=Message("quiz.wanted-form", str(error))),
-            )
+            values = {"what": Message("quiz.wanted-form", str(error))}
+            self._say(self._feedback, Message("quiz.no-answer", "Not an answer yet: {what}.", values))
             return
-        except sitting.AttemptGone as error:
-            self._end_of_card(str(error))
+        except sitting.AttemptGone:
+            self._end_of_card()
             return
         except OSError as error:
             self._not_kept(error)
@@ -129,16 +132,17 @@ class QuizWidget:
         self._card = None
         self._tell(card, given)
 
-    def _end_of_card(self, text: str) -> None:
-        """Offer a new beginning."""
+    def _end_of_card(self) -> None:
+        """Say that the attempt is gone, and offer a new one."""
         self._card = self._sheet = None
-        self._say(self._feedback, text)
+        self._say(self._feedback, words.gone())
         for part in (self._check, self._leave, self._report):
             _show(part, False)
-        self._offer(say("quiz.again", "New attempt"))
+        self._offer(Message("quiz.again", "New attempt"))
 
     def _not_kept(self, error: OSError) -> None:
-        self._say(self._feedback, say("quiz.not-kept", "Your journal could not be written ({error}). Try again.", error=error))
+        text = "Your journal could not be written ({error}). Try again."
+        self._say(self._feedback, Message("quiz.not-kept", text, {"error": error}))
 
     def _tell(self, card: Card, given: object) -> None:
         """Explain the answer, and offer the next question."""
@@ -150,13 +154,13 @@ class QuizWidget:
         self._fill_rows(card, is_over=True)
         self._field.disabled = True
         self._say(self._status, words.title(self.paper), words.status(self._sheet, self._index))
-        told = [words.outcome(answer.mark)]
+        told: list[Message | str] = [words.outcome(answer.mark)]
         if answer.given != given:
             told.append(words.earlier())
-        told += [as_html(tell(message)) for message in words.feedback(card.drawn, answer)]
-        self._feedback.value = _framed([as_html(told[0]), *told[1:]], answer.mark.is_right)
+        told += words.feedback(card.drawn, answer)
+        self._feedback.value = _framed(told, answer.mark.is_right)
         is_last = self._sheet.next is None
-        self._offer(say("quiz.result", "See what you reached") if is_last else say("quiz.next", "Next question"))
+        self._offer(Message("quiz.result", "See what you reached") if is_last else Message("quiz.next", "Next question"))
         self._next.focus()
 
     def _go_on(self) -> None:
@@ -202,15 +206,16 @@ class QuizWidget:
         self._say(self._status, words.title(self.paper), words.finished(self.paper, sheet))
         for part in (self._legend, *(row.box for row in self._rows), self._field, self._report):
             _show(part, False)
-        told = list(words.introduction(self.paper, sitting.look(self.paper)))
+        told: list[Message | str] = [*words.introduction(self.paper, sitting.look(self.paper))]
         if self.paper.name == FINAL:
-            self._say(self._question, *told, say("quiz.running-all", "Your exercises run again, which takes a little …"))
+            running = Message("quiz.running-all", "Your exercises run again, which takes a little …")
+            self._say(self._question, *told, running)
             try:
                 told.insert(0, words.course(sitting.result()))
             except CkptlabError as error:
                 told.insert(0, str(error))
         self._say(self._question, *told)
-        self._offer(say("quiz.again", "New attempt"))
+        self._offer(Message("quiz.again", "New attempt"))
         self._next.focus()
 
     def _show_report(self) -> None:
@@ -230,12 +235,12 @@ class QuizWidget:
         self._legend.value = "".join(marked(f"{letter}.", told) for letter, told in legend)
         _show(self._legend, bool(legend))
 
-    def _offer(self, label: str) -> None:
-        self._next.description = self._next.tooltip = label
+    def _offer(self, message: Message) -> None:
+        self._next.description = self._next.tooltip = label(message)
         _show(self._next, True)
 
-    def _say(self, where: Any, *texts: str) -> None:
-        where.value = f'<div role="status">{"".join(map(as_html, texts))}</div>'
+    def _say(self, where: Any, *texts: Message | str) -> None:
+        where.value = f'<div role="status">{_html(texts)}</div>'
 
     def _ipython_display_(self) -> None:
         """Show the widget, and a text which stays when the widget is gone."""
@@ -250,7 +255,7 @@ class _Row:
     def __init__(self, number: int, num_keys: int, press: Callable[[int, int], None]) -> None:
         self.keys = [_button("", partial(press, number, key)) for key in range(num_keys)]
         self._text = ipywidgets.HTML(layout={"flex": "1 1 12em", "min_width": "0"})
-        self.box = ipywidgets.HBox([*self.keys, self._text], layout={"flex_flow": "row wrap", "align_items": "center"})
+        self.box = ipywidgets.HBox([*self.keys, self._text], layout={"flex_flow": "row wrap", "align_items": "flex-start"})
 
     def fill(self, keys: tuple[Key, ...], text: str, is_over: bool) -> None:
         """Show a row; its keys do nothing any more when the question is over."""
@@ -264,7 +269,9 @@ class _Row:
 
 
 def _button(label: str, do: Callable[[], None]) -> Any:
-    button = ipywidgets.Button(description=label, tooltip=label, layout={"width": "auto", "flex": "0 0 auto"})
+    button = ipywidgets.Button(
+        description=label, tooltip=label, layout={"width": "auto", "max_width": "100%", "flex": "0 0 auto"}
+    )
     button.on_click(lambda _: do())
     return button
 
@@ -273,7 +280,11 @@ def _show(widget: Any, is_shown: bool) -> None:
     widget.layout.display = None if is_shown else "none"
 
 
-def _framed(parts: list[str], is_right: bool) -> str:
+def _html(texts: Iterable[Message | str]) -> str:
+    return "".join(as_html(tell(text) if isinstance(text, Message) else text) for text in texts)
+
+
+def _framed(texts: Iterable[Message | str], is_right: bool) -> str:
     """Frame feedback; the colour says nothing that the words do not."""
     colour = "var(--jp-success-color1)" if is_right else "var(--jp-warn-color1)"
-    return f'<div role="status" style="border-left:4px solid {colour}; padding-left:.8em">{"".join(parts)}</div>'
+    return f'<div role="status" style="border-left:4px solid {colour}; padding-left:.8em">{_html(texts)}</div>'

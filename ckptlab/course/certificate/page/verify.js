@@ -210,12 +210,21 @@ const only = (found) => {
   return found[0];
 };
 
+function crc32(bytes) {
+  let crc = -1;
+  for (const byte of bytes) {
+    crc ^= byte;
+    for (let bit = 0; bit < 8; bit += 1) crc = (crc >>> 1) ^ (0xedb88320 & -(crc & 1));
+  }
+  return ~crc >>> 0;
+}
+
 function pngTexts(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length), found = [], keyword = "openbadgecredential\0";
   const latin = (begin, end) => String.fromCharCode(...bytes.subarray(begin, end));
   for (let at = 8; at + 12 <= bytes.length; ) {
     const size = view.getUint32(at), begin = at + 8;
-    if (begin + size + 4 > bytes.length) throw new Refused("damaged");
+    if (begin + size + 4 > bytes.length || crc32(bytes.subarray(at + 4, begin + size)) !== view.getUint32(begin + size)) throw new Refused("damaged");
     if (latin(at + 4, begin) === "iTXt" && latin(begin, begin + 20) === keyword) {
       if (latin(begin + 20, begin + 24) !== "\0\0\0\0") throw new Refused("damaged");
       found.push(bytes.subarray(begin + 24, begin + size));
@@ -225,40 +234,81 @@ function pngTexts(bytes) {
   return found;
 }
 
+// The certificates in an SVG. Where an opening has no closing behind it, no later one has: the search is over.
+function svgTexts(bytes, text) {
+  const opening = /<openbadges:credential\b[^<>]*>[ \t\r\n]*<!\[CDATA\[/g, closing = /\]\]>[ \t\r\n]*<\/openbadges:credential>/g, found = [];
+  for (let begin; (begin = opening.exec(text)); opening.lastIndex = closing.lastIndex) {
+    const from = (closing.lastIndex = opening.lastIndex), end = closing.exec(text);
+    if (!end) break;
+    found.push(bytes.subarray(from, end.index));
+  }
+  return found;
+}
+
 function unpack(bytes) {
   if (bytes.length > MOST_FILE_BYTES) throw new Refused("large");
   if (hex(bytes.subarray(0, 8)) === "89504e470d0a1a0a") return decode(only(pngTexts(bytes)));
-  const text = new TextDecoder().decode(bytes); // judged again when it is the certificate itself
-  if (text.trimStart().startsWith("{")) return decode(bytes);
+  const text = new TextDecoder("latin1").decode(bytes); // a letter a byte, to search in
+  if (/^\s*\{/.test(text)) return decode(bytes);
+  const page = /^<!doctype html>[^]*<script type="application\/json" id="credential">([^<]+)<\/script>/.exec(text); // one like this
+  if (page) return decode(bytes.subarray(page[0].length - "</script>".length - page[1].length, page[0].length - "</script>".length));
   if (!text.includes("<svg")) throw new Refused("none");
-  const baked = /<openbadges:credential\b[^<>]*>\s*<!\[CDATA\[([^]*?)\]\]>\s*<\/openbadges:credential>/g;
-  return decode(utf8.encode(only([...text.matchAll(baked)].map((match) => match[1]))));
+  return decode(only(svgTexts(bytes, text)));
 }
 
 // --- what a person sees ---
 let language = "en", last = { state: "waiting" };
-const say = (name, values = {}) =>
-  ((TEXTS[language] || {})[name] || TEXTS.en[name]).replace(/\{(\w+)\}/g, (whole, key) => (key in values ? values[key] : whole));
 const element = (id) => document.getElementById(id);
-const day = (text) => { // by the language's own table: browsers know neither Igbo nor Somali
-  const [y, month, d] = text.slice(0, 10).split("-").map(Number), parts = { y, d, MMMM: say("date.months").split("|")[month - 1] };
-  return say("date.pattern").replace(/MMMM|d|y/g, (part) => parts[part]);
+
+// A text in a language, or null where it has none; a value that depends on the language is a function of its code.
+function text(name, values, code) {
+  const found = TEXTS[code].texts[name];
+  if (found === undefined) return null;
+  return found.replace(/\{(\w+)\}/g, (whole, key) => (!(key in values) ? whole : typeof values[key] === "function" ? values[key](code) : values[key]));
+}
+
+// A text as languages.py tells it: in the language once it is reviewed, in English with a draft beside it, or in English alone.
+// What stands within it, by the name `inner`, makes a draft of it too.
+function say(name, values = {}, inner = name) {
+  const own = text(name, values, language), english = { text: text(name, values, "en"), lang: "en" };
+  if (own === null || language === "en") return english;
+  return [name, inner].some((one) => TEXTS[language].drafts.includes(one)) ? { ...english, draft: own } : { text: own, lang: language };
+}
+
+const reason = (name, values) => (code) => text(`reason.${name}`, values, code) || text(`reason.${name}`, values, "en");
+const day = (time) => (code) => { // by the language's own table: browsers know neither Igbo nor Somali
+  const [y, month, d] = time.slice(0, 10).split("-").map(Number), parts = { y, d, MMMM: TEXTS[code].months.split("|")[month - 1] };
+  return TEXTS[code].pattern.replace(/MMMM|d|y/g, (part) => parts[part]);
 };
 
-function add(parent, tag, text, kind = "") {
+// Shows what was said, each language marked as such; or the certificate's own text, which is in nobody knows which.
+function put(parent, said) {
+  const own = typeof said === "string";
+  parent.textContent = own ? said : said.text; // never as HTML: names and courses are strangers' texts
+  parent.lang = own ? "" : said.lang;
+  if (!own && said.draft) {
+    const mark = parent.appendChild(document.createElement("span")), draft = document.createElement("span");
+    mark.className = "draft";
+    mark.textContent = `${text("draft", {}, "en")}: `;
+    draft.lang = language;
+    draft.textContent = said.draft;
+    mark.append(draft);
+  }
+}
+
+function add(parent, tag, said, kind = "") {
   const made = parent.appendChild(document.createElement(tag));
-  made.textContent = text; // never as HTML: names and courses are strangers' texts
+  put(made, said);
   made.className = kind;
 }
 
 function show(verdict) {
   last = verdict;
-  document.documentElement.lang = language;
-  document.title = say("title");
-  for (const labelled of document.querySelectorAll("[data-text]")) labelled.textContent = say(labelled.dataset.text);
+  Object.assign(document.querySelector("title"), { textContent: say("title").text, lang: say("title").lang });
+  for (const labelled of document.querySelectorAll("[data-text]")) put(labelled, say(labelled.dataset.text));
   element("verdict").dataset.state = verdict.state;
-  element("headline").textContent = say(`${verdict.state}.headline`);
-  element("why").textContent = say(`${verdict.state}.why`, { reason: verdict.reason && say(`reason.${verdict.reason}`, verdict.values) });
+  put(element("headline"), say(`${verdict.state}.headline`));
+  put(element("why"), say(`${verdict.state}.why`, { reason: reason(verdict.reason, verdict.values || {}) }, `reason.${verdict.reason}`));
   element("about").hidden = !verdict.document;
   for (const id of ["facts", "not"]) element(id).replaceChildren();
   if (verdict.document) showFacts(verdict);
@@ -274,19 +324,19 @@ function showFacts({ document: certificate, id }) {
     ["result", say("result.percent", { percent: at("credentialSubject.result.0.value") })],
     ["rule", achievement.get("criteria").get("narrative")],
     ["when", say("when.issuer", { date: day(at("validFrom")) })],
-    ...(until === undefined ? [] : [["until", day(until)]]),
+    ...(until === undefined ? [] : [["until", { text: day(until)(language), lang: language }]]),
     ["evidence", at("evidence.0.narrative")],
     ["evidence.id", at("evidence.0.id"), "code"],
     ["issuer", own ? at("issuer.name") : say("issuer.called", { name: at("issuer.name") })],
     ["key", at("issuer.id"), "code"],
     ["id", id, "code"],
   ];
-  for (const [label, text, kind] of rows) {
+  for (const [label, said, kind] of rows) {
     add(element("facts"), "dt", say(label));
-    add(element("facts"), "dd", text, kind);
+    add(element("facts"), "dd", said, kind);
   }
-  element("trust").textContent = say(own ? "trust.self" : "trust.unknown");
-  for (const name of ["who", "alone", "revoked", "official"]) add(element("not"), "li", say(`not.${name}`));
+  put(element("trust"), say(own ? "trust.self" : "trust.unknown"));
+  for (const name of ["who", "alone", "attempts", "revoked", "official"]) add(element("not"), "li", say(`not.${name}`));
   compare();
 }
 
@@ -296,7 +346,7 @@ function compare() {
   if (typed === "" || id === "") { element("compared").textContent = ""; return; }
   const groups = [0, 1, 2, 3, 4].filter((group) => typed.slice(4 * group, 4 * group + 4) !== bare(id).slice(4 * group, 4 * group + 4));
   const answer = !/^[0-9A-HJKMNP-TV-Z]{20}$/.test(typed) ? "no.id" : !groups.length ? "same" : groups.length === 1 ? "typing" : "other";
-  element("compared").textContent = say(answer, { id, group: groups[0] + 1 });
+  put(element("compared"), say(answer, { id, group: groups[0] + 1 }));
 }
 
 // Checks are shown in the order in which they were asked for, however long each takes.
@@ -316,7 +366,8 @@ async function judge(getText) {
 
 const judgeFile = (file) => judge(async () => {
   if (file.size > MOST_FILE_BYTES) throw new Refused("large");
-  return unpack(new Uint8Array(await file.arrayBuffer()));
+  const data = await file.arrayBuffer().catch(() => { throw new Refused("damaged"); }); // a folder, a file that is gone
+  return unpack(new Uint8Array(data));
 });
 
 function arrive() {
@@ -328,7 +379,7 @@ function arrive() {
 
 const names = Object.keys(TEXTS);
 for (const name of names) {
-  add(element("language"), "option", new Intl.DisplayNames([name], { type: "language" }).of(name) || name);
+  add(element("language"), "option", TEXTS[name].name);
   Object.assign(element("language").lastChild, { value: name, lang: name });
 }
 element("languages").hidden = names.length < 2;
