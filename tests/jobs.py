@@ -6,6 +6,7 @@ import random
 import signal
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -56,11 +57,17 @@ def make_job(
 
 
 def train(
-    run: Path, until: int, workers: int = 0, accumulate: int = 1, every: int | None = 1, kill_at: int | None = None
+    run: Path,
+    until: int,
+    workers: int = 0,
+    accumulate: int = 1,
+    every: int | None = 1,
+    kill_at: int | None = None,
+    background: Literal["wait", "skip"] | None = None,
 ) -> None:
     """Train up to step `until` in all, resuming what is there; rank 1 is killed in the middle of step `kill_at`."""
     state, scheduler = make_job(workers, accumulate)
-    with Checkpointer(run, every=every, keep_last=None) as checkpointer:
+    with Checkpointer(run, every=every, keep_last=None, background=background) as checkpointer:
         checkpointer.resume(state)
         torch.rand(3), random.random(), np.random.random()  # what a program does between here and its loop may draw
         for window in state.steps(until=until):

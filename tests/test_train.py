@@ -130,7 +130,7 @@ def test_a_job_that_lost_a_rank_under_torchrun_ends_as_the_unbroken_one_on_the_e
 
 def test_a_finished_run_goes_on_as_though_it_had_been_meant_so(tmp_path: Path) -> None:
     long = Options(run=tmp_path / "long", steps=5, every=2)
-    longer = replace(long, run=tmp_path / "longer")
+    longer = replace(long, run=tmp_path / "longer", background="wait")
     launch(long, ranks=2, max_restarts=0, say=print)
     for steps in (3, 5, 5):
         launch(replace(longer, steps=steps), ranks=2, max_restarts=0, say=print)
@@ -148,7 +148,7 @@ def test_another_text_at_resume_is_refused_once_and_told(tmp_path: Path) -> None
 
 
 def test_without_a_launcher_the_world_is_one_process(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ckptlab.train", str(tmp_path / "run"), "--steps", "1"]
+    command = [sys.executable, "-m", "ckptlab.train", str(tmp_path / "run"), "--steps", "1", "--background", "skip"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stdout) == (0, "")
     assert "world of 1, gloo on cpu, deterministic algorithms in torch and cuBLAS" in done.stderr

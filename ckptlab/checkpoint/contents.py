@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
+from ckptlab.checkpoint.tensors import LocalTensor
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
@@ -26,6 +28,8 @@ class Contents:
         model_files: file name to a file that is copied into `model/`, such as `config.json`.
         buffers: names in `model` of which ranks may hold different values, as BatchNorm does; each rank then keeps its own.
         exact_if: the conditions under which a resumed run is bitwise the same; recorded in the manifest.
+        copies: what this rank held of `model` and `optim` at an earlier moment, by section and name (see `HostBuffer`): then
+            this is saved, and of the tensors themselves no value is read any more.
     """
 
     model: Mapping[str, Tensor]
@@ -38,3 +42,4 @@ class Contents:
     model_files: Mapping[str, Path] = field(default_factory=dict)
     buffers: frozenset[str] = frozenset()
     exact_if: Mapping[str, Any] = field(default_factory=dict)
+    copies: Mapping[str, Mapping[str, LocalTensor]] | None = None

@@ -12,8 +12,9 @@ class PhaseClock:
     `on_phase` must not raise: the other ranks would wait for this one.
     """
 
-    def __init__(self, on_phase: Callable[[str], None] | None) -> None:
+    def __init__(self, on_phase: Callable[[str], None] | None, stall: float | None = None) -> None:
         self.seconds: dict[str, float] = {}
+        self._stall = stall
         self._on_phase = on_phase
         self._since = time.monotonic()
 
@@ -21,6 +22,11 @@ class PhaseClock:
     def phase(self) -> str:
         """The phase that is going on."""
         return PHASES[len(self.seconds)]
+
+    @property
+    def stall(self) -> float:
+        """Seconds that training waited: for all phases so far, unless it was told otherwise at the start."""
+        return round(sum(self.seconds.values()) if self._stall is None else self._stall, 6)
 
     def done(self, phase: str) -> None:
         """Say that `phase` is over; phases end in the order of `PHASES`."""

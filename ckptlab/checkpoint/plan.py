@@ -28,8 +28,10 @@ Layout = Mapping[str, Sequence[FileLayout]]
 """Section to the files that all ranks share."""
 
 
-def describe_all(contents: Contents, rank: int, world_size: int) -> dict[str, dict[str, LocalTensor]]:
+def describe_all(contents: Contents, rank: int, world_size: int) -> Tensors:
     """Return this rank's part of every tensor, by section and name, names sorted."""
+    if contents.copies is not None:
+        return contents.copies
     sections = {"model": contents.model, "optim": contents.optim}
     return {
         section: {name: describe(name, tensors[name], rank, world_size) for name in sorted(tensors)}

@@ -48,6 +48,7 @@ def save(
     max_file_bytes: int = MAX_FILE_BYTES,
     group: Group | None = None,
     on_phase: Callable[[str], None] | None = None,
+    stall: float | None = None,
 ) -> Path:
     """Save `contents` as a step of `run` and return its directory. Every rank calls it, with the same `run` and `step`.
 
@@ -63,6 +64,7 @@ def save(
             larger; the same on every rank.
         group: the ranks; None makes a group of all ranks for this call.
         on_phase: called on every rank after each of `PHASES`; must not raise.
+        stall: for the event: seconds that training waits, when it does not wait for this function; None: as long as it takes.
 
     Raises:
         SaveError: on every rank that is left, with the cause from the rank that failed, or with the ranks that are lost.
@@ -71,7 +73,7 @@ def save(
         UsageError: `keep_last` or `keep_every` is below 1.
     """
     check_rule(keep_last, keep_every)
-    run, clock = Path(run), PhaseClock(on_phase)
+    run, clock = Path(run), PhaseClock(on_phase, stall)
     try:
         with Group.lent(group) as ranks:
             plan = attempt(lambda: plan_save(step, contents, ranks.rank, ranks.world_size, max_file_bytes))
@@ -158,7 +160,7 @@ def _save_error(run: Path, step: int, error: RanksDisagree, clock: PhaseClock) -
 
 def _figures(sums: dict[str, FileSums], clock: PhaseClock) -> dict[str, object]:
     num_bytes = sum(part.file_bytes for part in sums.values())
-    return {"bytes": num_bytes, "seconds": clock.seconds, "stall": round(sum(clock.seconds.values()), 6)}
+    return {"bytes": num_bytes, "seconds": clock.seconds, "stall": clock.stall}
 
 
 def _write_event(run: Path, step: int, **members: object) -> None:

@@ -87,7 +87,8 @@ def _write_shared(writer: StepWriter, plan: SavePlan, group: Group) -> None:
 
 def _write_own(writer: StepWriter, plan: SavePlan, contents: Contents, rank: int) -> None:
     """Write what belongs to this rank alone; without such contents it writes nothing."""
-    buffers = {f"{names.BUFFER}{name}": contents.model[name] for name in plan.kept_apart & contents.model.keys()}
+    held = plan.tensors["model"]
+    buffers = {f"{names.BUFFER}{name}": held[name].data for name in plan.kept_apart & held.keys()}
     own = {**contents.rank_tensors, **buffers}
     if own:
         file, data = names.rank_tensors_file(rank), {name: TensorBytes(tensor.detach()) for name, tensor in own.items()}

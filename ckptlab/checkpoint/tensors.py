@@ -7,11 +7,14 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Placement
 from torch.nn import Buffer, Parameter
 
 from ckptlab.checkpoint.tensor_bytes import DTYPE_NAMES
@@ -19,6 +22,7 @@ from ckptlab.errors import UsageError
 from ckptlab.format.boxes import Box, whole
 from ckptlab.format.header import TensorSpec
 
+Placements = tuple[Placement, ...]
 PLACEMENTS = ("Replicate", "Shard", "_StridedShard")  # the last has no public name
 
 
@@ -88,14 +92,16 @@ def describe(name: str, tensor: Tensor, rank: int, world_size: int) -> LocalTens
             f"{name!r} is on a mesh whose ranks do not ascend, {tensor.device_mesh.mesh.tolist()}: "
             f"torch deals shards out by rank there, and not by place; make the mesh in the order of the ranks"
         )
+    mesh, coordinate = tensor.device_mesh, tensor.device_mesh.get_coordinate()
+    place = None if coordinate is None else tuple(coordinate)
     with torch.no_grad():
-        local, parts = tensor.to_local().detach(), _parts(tensor)
+        local, parts = tensor.to_local().detach(), _parts(spec.shape, tensor.placements, mesh, place)
     if not _make_up(parts, local):
         raise UsageError(
             f"{name!r} is placed as {tensor.placements}, by which no rank of this mesh holds {list(local.shape)} here of "
             f"{list(tensor.shape)}; cut it as torch.chunk does (distribute_tensor)"
         )
-    return LocalTensor(spec, parts, _replicas(tensor, world_size), local)
+    return LocalTensor(spec, parts, _replicas(tensor.placements, mesh, place, world_size), local)
 
 
 def _make_up(parts: tuple[Part, ...], local: Tensor) -> bool:
@@ -115,11 +121,14 @@ def _shares_elements(tensor: Tensor) -> bool:
     return False
 
 
-def _parts(tensor: DTensor) -> tuple[Part, ...]:
-    """Return the boxes of this rank's local part; none where the rank is not on the mesh."""
-    if tensor.device_mesh.get_coordinate() is None:
+@lru_cache(maxsize=1024)  # the layers of a model are alike
+def _parts(
+    shape: tuple[int, ...], placements: Placements, mesh: DeviceMesh, coordinate: tuple[int, ...] | None
+) -> tuple[Part, ...]:
+    """Return the boxes of the local part at a place of the mesh; none where the rank is not on it."""
+    if coordinate is None:
         return ()
-    spans = [_spans(tensor, dim) for dim in range(tensor.ndim)]
+    spans = [_spans(shape, dim, placements, mesh, coordinate) for dim in range(len(shape))]
     by_dim = [_with_local_begins(dim_spans) for dim_spans in spans]
     return tuple(
         Part(Box(tuple(s[0] for s in chosen), tuple(s[1] for s in chosen)), tuple(s[2] for s in chosen))
@@ -127,18 +136,18 @@ def _parts(tensor: DTensor) -> tuple[Part, ...]:
     )
 
 
-def _spans(tensor: DTensor, dim: int) -> list[tuple[int, int]]:
+def _spans(
+    shape: tuple[int, ...], dim: int, placements: Placements, mesh: DeviceMesh, coordinate: tuple[int, ...]
+) -> list[tuple[int, int]]:
     """Return which places of a dim this rank holds, as (begin, size) in local order.
 
     Mesh axes deal a dim out one after the other. Those with `_StridedShard` come last: FSDP2 puts them before the axis of
     tensor parallel, which has cut the dim already. Their split factor is how many pieces those later axes have made.
     """
-    coordinate, mesh = tensor.device_mesh.get_coordinate(), tensor.device_mesh
-    assert coordinate is not None, "the caller has asked"
-    cuts = {axis: placement for axis, placement in enumerate(tensor.placements) if not placement.is_replicate()}
-    shards = {a: p for a, p in cuts.items() if p.dim % tensor.ndim == dim}  # type: ignore[attr-defined]  # both kinds have it
+    cuts = {axis: placement for axis, placement in enumerate(placements) if not placement.is_replicate()}
+    shards = {a: p for a, p in cuts.items() if p.dim % len(shape) == dim}  # type: ignore[attr-defined]  # both kinds have it
     plain = [axis for axis, placement in shards.items() if not hasattr(placement, "split_factor")]
-    spans = [(0, tensor.shape[dim])]
+    spans = [(0, shape[dim])]
     for axis in (*plain, *sorted(shards.keys() - set(plain), reverse=True)):
         made = math.prod(mesh.size(later) for later in shards if later > axis)
         split = getattr(shards[axis], "split_factor", 1)
@@ -179,16 +188,24 @@ def _with_local_begins(spans: list[tuple[int, int]]) -> list[tuple[int, int, int
     return [(at, size, begin) for (at, size), begin in zip(spans, begins, strict=False)]
 
 
-def _replicas(tensor: DTensor, world_size: int) -> tuple[int, ...]:
-    mesh, coordinate = tensor.device_mesh.mesh, tensor.device_mesh.get_coordinate()
-    if mesh.numel() != world_size or coordinate is None:
+@lru_cache(maxsize=64)
+def _replicas(placements: Placements, mesh: DeviceMesh, coordinate: tuple[int, ...] | None, world_size: int) -> tuple[int, ...]:
+    ranks = _ranks(mesh)
+    if ranks.size != world_size or coordinate is None:
         return ()
-    same = tuple(slice(None) if p.is_replicate() else c for p, c in zip(tensor.placements, coordinate, strict=True))
-    return tuple(sorted(mesh[same].flatten().tolist()))
+    same = tuple(slice(None) if p.is_replicate() else c for p, c in zip(placements, coordinate, strict=True))
+    return tuple(sorted(np.ravel(ranks[same]).tolist()))
 
 
+@lru_cache(maxsize=16)
+def _ranks(mesh: DeviceMesh) -> npt.NDArray[np.int64]:
+    """Return the ranks of a mesh by their places; torch works them out anew, slowly, each time that it is asked."""
+    return mesh.mesh.numpy()
+
+
+@lru_cache(maxsize=16)
 def _is_ascending(mesh: DeviceMesh) -> bool:
-    return all(bool((mesh.mesh.diff(dim=axis) > 0).all()) for axis in range(mesh.ndim))
+    return all(bool((np.diff(_ranks(mesh), axis=axis) > 0).all()) for axis in range(mesh.ndim))
 
 
 def mesh_of(tensors: Mapping[str, Tensor]) -> dict[str, int]:

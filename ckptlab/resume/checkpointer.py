@@ -2,9 +2,15 @@
 
 Every rank makes a `Checkpointer` on the same directory and calls its methods together. The coordinator holds the run's lock
 from the first call to `close`, so that two runs cannot save into one directory.
+
+With `background=` a save returns when the state is copied, and a thread on every rank writes the copy. At most one is in
+flight. What it came to shows at the next call, `wait` or `close`, on every rank alike.
 """
 
 import logging
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -15,6 +21,7 @@ from ckptlab.checkpoint.save import save
 from ckptlab.errors import CorruptError, LoadError, ResumeError, SaveError, StepError, UsageError
 from ckptlab.format.files import MAX_FILE_BYTES
 from ckptlab.format.names import step_name
+from ckptlab.resume.background import BackgroundSaver
 from ckptlab.resume.train_state import TrainState
 from ckptlab.steps.events import append_event
 from ckptlab.steps.housekeeping import clean_temporary, set_aside
@@ -37,6 +44,7 @@ class Checkpointer:
         keep_every: int | None = None,
         max_file_bytes: int = MAX_FILE_BYTES,
         on_save_error: Literal["raise", "warn"] = "raise",
+        background: Literal["wait", "skip"] | None = None,
     ) -> None:
         """Name the run; nothing is opened, nothing communicated yet.
 
@@ -47,74 +55,148 @@ class Checkpointer:
             keep_every: steps that are multiples of it are kept for good.
             max_file_bytes: of tensors in one file; a larger tensor stands alone.
             on_save_error: with "warn", a save that fails while all ranks are there, as on a full disk, is logged and the run
-                goes on; `save` returns None then.
+                goes on; `save` returns None then, and of a save in the background `wait`.
+            background: None: a save returns when the step is committed. Else it returns when the state is copied, into a
+                buffer of the size of this rank's state that is kept, and the step is written meanwhile. The next save waits
+                for it ("wait"), or `save_if_due` leaves a step out that is due while one is being written ("skip").
         """
         check_rule(keep_last, keep_every)
         if min(every or 1, max_file_bytes) < 1 or every == 0:
             raise UsageError(f"every={every}, max_file_bytes={max_file_bytes}: at least 1; every may be None")
         if on_save_error not in ("raise", "warn"):
             raise UsageError(f"on_save_error={on_save_error!r}: 'raise' or 'warn'")
+        if background not in (None, "wait", "skip"):
+            raise UsageError(f"background={background!r}: 'wait', 'skip' or None")
         self.run, self.every, self.on_save_error = Path(run), every, on_save_error
         self.keep_last, self.keep_every, self.max_file_bytes = keep_last, keep_every, max_file_bytes
+        self.background = background
         self._group: Group | None = None
+        self._saver: BackgroundSaver | None = None
         self._lock: RunLock | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        try:
+            self.close()
+        except SaveError as failure:
+            if error is None:
+                raise
+            logger.warning("%s", failure)  # the caller has to know what the body raised
 
     def close(self) -> None:
-        """Give back the group and the lock. Every rank calls it."""
+        """Wait for the save in flight, then give back groups and lock, also when it failed. Every rank calls it.
+
+        Raises:
+            SaveError: the save in flight failed, unless that is only logged.
+        """
+        saver = self._saver
+        ended = Outcome() if saver is None else attempt(lambda: self._waited_for(saver, saver.close))
+        self._saver = None
         if self._group is not None:
             self._group.close()
             self._group = None
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+        self._or_warn(ended.get)
 
     def save_if_due(self, state: TrainState) -> Path | None:
-        """Save if it is time, and return the step's directory if so. Every rank calls it, at the end of the loop's body."""
-        return self.save(state) if self.every is not None and state.step % self.every == 0 else None
+        """Save if it is time; return None if it is not. Every rank calls it, at the end of the loop's body.
+
+        Returns what `save` does; None too where `background="skip"` leaves the step out.
+        """
+        if self.every is None or state.step % self.every != 0:
+            return None
+        return self._save_or_warn(state, may_skip=self.background == "skip")
 
     def save(self, state: TrainState) -> Path | None:
-        """Save now; return the step's directory. Every rank calls it; see `ckptlab.checkpoint.save` for what it raises."""
+        """Save now; return the step's directory. Every rank calls it; see `ckptlab.checkpoint.save` for what it raises.
+
+        In the background it is the directory that there will be when the step is committed; `wait` tells. An earlier save that
+        is in flight is waited for, and its `SaveError` raised in place of this save.
+        """
+        return self._save_or_warn(state, may_skip=False)
+
+    def wait(self) -> Path | None:
+        """Wait for the save in flight and return its step's directory; None if there is none. Every rank calls it.
+
+        Raises:
+            SaveError: it failed, unless that is only logged.
+        """
+        saver, group = self._saver, self._group
+        if saver is None or group is None:
+            return None
+        return self._or_warn(lambda: self._waited_for(saver, lambda: saver.finish(group)))
+
+    def _waited_for(self, saver: BackgroundSaver, finish: Callable[[], Path | None]) -> Path | None:
+        """Finish what is in flight, and write down how long training waited for that."""
+        step, since = saver.step, time.monotonic()
         try:
-            return self._save(state)
+            return finish()
+        finally:
+            if step is not None and self._lock is not None:
+                self._write_event({"event": "wait", "step": step, "stall": round(time.monotonic() - since, 6)})
+
+    def _or_warn(self, work: Callable[[], Path | None]) -> Path | None:
+        """Do `work`; of a `SaveError` that does not have to end the run, log it and return None."""
+        try:
+            return work()
         except SaveError as error:
             if self.on_save_error == "raise" or error.lost:
                 raise
             logger.warning("%s", error)
             return None
 
-    def _save(self, state: TrainState) -> Path:
-        group = self._open()
-        made = attempt(self._lock.check if self._lock is not None else lambda: None).then(state.contents)
+    def _save_or_warn(self, state: TrainState, may_skip: bool) -> Path | None:
+        since, group = time.monotonic(), self._open()
+        if (saver := self._saver) is not None:
+            if may_skip and saver.is_busy(group):
+                if group.is_coordinator:
+                    self._write_event({"event": "save", "step": state.step, "outcome": "skipped"})
+                return None
+            self._or_warn(lambda: saver.finish(group))
+        return self._or_warn(lambda: self._save(state, group, since))
+
+    def _save(self, state: TrainState, group: Group, since: float) -> Path:
+        """Save, or copy and begin to save; training has been waiting `since`, on `time.monotonic`."""
+        saver, check = self._saver, self._lock.check if self._lock is not None else lambda: None
+        made = attempt(check).then(state.contents)
+        if saver is not None:
+            made = made.then(partial(saver.copy, made.value))
         try:
             group.agree(Outcome(error=made.error))
         except RanksDisagree as error:
             raise SaveError(f"step {state.step} is not saved in {self.run}: {error}", lost=error.lost) from error
-        return save(
+        write = partial(
+            save,
             self.run,
             state.step,
             made.value,
             keep_last=self.keep_last,
             keep_every=self.keep_every,
             max_file_bytes=self.max_file_bytes,
-            group=group,
         )
+        if saver is None:
+            return write(group=group)
+        stall = time.monotonic() - since
+        saver.start(state.step, lambda ranks: write(group=ranks, stall=stall))
+        return self.run / step_name(state.step)
 
     def resume(self, state: TrainState) -> int:
         """Load the newest whole step into `state` and return its number; 0 where the run has no step yet. Every rank calls it.
 
         A step that turns out to be damaged is passed over for the one before. Steps after the one that is taken are renamed
-        to `.bad-...`, so that training can save them again. What is not exact any more is logged as a warning.
+        to `.bad-...`, so that training can save them again. What is not exact any more is logged as a warning. A save in flight
+        is waited for first.
 
         Raises:
             ResumeError: the run has steps, and none is whole; or the run cannot go on from the step.
             LoadError: the step does not fit the model. `state_changed` tells whether a damaged step was partly loaded before.
+            SaveError: the save in flight failed; nothing was loaded.
         """
+        self.wait()
         group = self._open()
         refused: dict[int, str] = {}
         changed = False
@@ -159,7 +241,7 @@ class Checkpointer:
         except RanksDisagree as error:
             raise ResumeError(f"step {step} of {self.run} was loaded but not taken: {error}", state_changed=True) from error
         if group.is_coordinator:
-            self._write_event(loaded, refused, group)
+            self._write_load_event(loaded, refused, group)
             for number, why in sorted(refused.items()):
                 logger.warning("%s: step %d was passed over: %s", self.run, number, why)
             for sentence in state.promises_lost(loaded):
@@ -170,15 +252,19 @@ class Checkpointer:
             if later.number > step:
                 logger.warning("%s is set aside as %s", later.path, set_aside(later.path, "bad").name)
 
-    def _write_event(self, loaded: Loaded, refused: dict[int, str], group: Group) -> None:
-        event = {
-            "event": "load",
-            "step": loaded.manifest.step,
-            "outcome": "loaded",
-            "ranks": group.world_size,
-            "bytes": sum(record.num_bytes for record in loaded.manifest.files.values()),
-            "refused": [{"step": number, "why": why} for number, why in sorted(refused.items())],
-        }
+    def _write_load_event(self, loaded: Loaded, refused: dict[int, str], group: Group) -> None:
+        self._write_event(
+            {
+                "event": "load",
+                "step": loaded.manifest.step,
+                "outcome": "loaded",
+                "ranks": group.world_size,
+                "bytes": sum(record.num_bytes for record in loaded.manifest.files.values()),
+                "refused": [{"step": number, "why": why} for number, why in sorted(refused.items())],
+            }
+        )
+
+    def _write_event(self, event: Mapping[str, object]) -> None:
         attempt_or_warn(f"{self.run}: no event was written", lambda: append_event(self.run, event))
 
     def _open(self) -> Group:
@@ -186,6 +272,7 @@ class Checkpointer:
         if self._group is None:
             try:
                 self._group = Group.of_world()
+                self._saver = BackgroundSaver() if self.background is not None else None
                 self._group.from_coordinator(self._take_lock)
             except RanksDisagree as error:
                 self.close()

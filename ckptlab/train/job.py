@@ -47,7 +47,9 @@ def train(options: Options) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
     scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=WARM_UP_STEPS)
     state = TrainState(model=model, optimizer=optimizer, scheduler=scheduler, loader=make_loader(options))
-    with Checkpointer(options.run, every=options.every, keep_last=options.keep_last) as checkpointer:
+    with Checkpointer(
+        options.run, every=options.every, keep_last=options.keep_last, background=options.background
+    ) as checkpointer:
         resumed = checkpointer.resume(state)
         say(f"resumed from step {resumed}" if resumed else "a fresh start")
         cut_records(options.run, resumed, dist.get_rank(), dist.get_world_size())

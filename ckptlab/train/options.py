@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -19,6 +19,7 @@ class Options:
     run: Path
     steps: int = 200
     every: int = 20
+    background: Literal["wait", "skip"] | None = None
     keep_last: int = 3
     global_batch: int = 16
     accumulate: int = 1
@@ -56,6 +57,11 @@ OPTIONS = (
     click.argument("run", type=FOLDER),  # torchrun takes an option --run for its own
     option("--steps", COUNT, "Optimizer steps in all, those before a resume included."),
     option("--every", COUNT, "Save a checkpoint every so many steps."),
+    option(
+        "--background",
+        click.Choice(["wait", "skip"]),
+        "Write checkpoints behind the training; one that is due while another is written waits for it, or is left out.",
+    ),
     option("--keep-last", COUNT, "Keep so many checkpoints."),
     option("--global-batch", COUNT, "Samples in one optimizer step, over all ranks."),
     option("--accumulate", COUNT, "Micro-batches in one optimizer step."),

@@ -251,7 +251,8 @@ function unpack(bytes) {
   const text = new TextDecoder("latin1").decode(bytes); // a letter a byte, to search in
   if (/^\s*\{/.test(text)) return decode(bytes);
   const page = /^<!doctype html>[^]*<script type="application\/json" id="credential">([^<]+)<\/script>/.exec(text); // one like this
-  if (page) return decode(bytes.subarray(page[0].length - "</script>".length - page[1].length, page[0].length - "</script>".length));
+  const begin = page && page[0].lastIndexOf(page[1]);
+  if (page) return decode(bytes.subarray(begin, begin + page[1].length));
   if (!text.includes("<svg")) throw new Refused("none");
   return decode(only(svgTexts(bytes, text)));
 }
