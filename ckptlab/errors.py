@@ -3,6 +3,7 @@
 CkptlabError
 ├── FormatError        bytes that are not a valid header, manifest or state file of format 1
 ├── StepError          a run directory or step that is not there, not whole, in the way or in use
+├── StoreError         an object store that does not answer, refuses, or loses what it took
 ├── UsageError         arguments that do not fit together; also a ValueError
 ├── SaveError          a save that did not commit on any rank, or of which this rank cannot know
 │   └── ReplicaMismatch    replicas of one tensor that differ
@@ -27,6 +28,10 @@ class FormatError(CkptlabError):
 
 class StepError(CkptlabError):
     """A run directory or a step is not there, not whole, in the way or in use."""
+
+
+class StoreError(CkptlabError):
+    """An object store does not answer, refuses, or does not have what it took. Of the step it says nothing."""
 
 
 class UsageError(CkptlabError, ValueError):

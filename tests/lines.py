@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "ckptlab"
-CHECKPOINTER = ("errors", "format", "storage", "steps", "checkpoint", "resume")
+CHECKPOINTER = ("errors", "format", "storage", "steps", "checkpoint", "tiers", "resume")
 
 
 def lines_by_room() -> dict[str, tuple[int, int]]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckptlab.errors import FormatError
-from ckptlab.format.checksums import BLOCK_BYTES, FileSums, block_ranges
+from ckptlab.format.checksums import BLOCK_BYTES, FileSums, block_ranges, file_sum
 from ckptlab.format.strips import Strip, cut_at_blocks, rows
 
 
@@ -31,6 +31,11 @@ def test_sums_of_writers_that_share_blocks_are_the_crc_of_the_finished_file(
     for writer in writers:
         total.merge(FileSums.from_json(len(data), block_bytes, writer.to_json()))
     assert total.finish() == zlib_sums(data, block_bytes)
+
+
+@given(st.binary(max_size=200), st.integers(1, 70))
+def test_the_sums_of_all_blocks_combine_to_the_crc_of_the_file(data: bytes, block_bytes: int) -> None:
+    assert file_sum(zlib_sums(data, block_bytes), len(data), block_bytes) == zlib.crc32(data)
 
 
 @given(st.binary(max_size=200), st.integers(1, 9), st.integers(1, 200), st.integers(1, 70))

@@ -19,7 +19,8 @@ EVENTS = [
     save(3, 40, stall=4, write=2),
     {"v": 1, "at": "2026-12-01T10:07:30.000Z", "event": "load", "step": 20, "refused": [{"step": 40, "why": "a flipped bit"}]},
     save(10, 30, stall=3, write=9.5),
-    save(11, 40, stall=6, write=9.5),
+    save(11, 40, stall=5, write=9.5),
+    {"v": 1, "at": "2026-12-01T10:11:30.000Z", "event": "wait", "step": 40, "stall": 2},  # for a save in the background
     save(12, 50, stall=6, write=9.5),
 ]
 
@@ -31,8 +32,9 @@ def test_show_of_a_run_says_what_saves_and_resumes_have_cost(tmp_path: Path, cap
         "committed": 6,
         "failed": 1,
         "num_bytes": 6000,
-        "stall": 3.5,  # of 1, 3, 4, 3, 6, 6
-        "stall_share": 21 / 300,  # 3 + 2 + 4 and 6 + 6 s stood in 3 and 2 minutes: what a resume lies between does not count
+        "stall": 3.5,  # of 1, 3, 4, 3, 5, 6
+        "stall_share": 22
+        / 300,  # 3 + 2 + 4 and 5 + 2 + 6 s stood in 3 and 2 minutes: what a resume lies between does not count
         "first_saves": 2.5,
         "last_saves": 10.0,
         "resumes": [{"step": 20, "lost_seconds": 270.0, "refused": [40]}],

@@ -11,14 +11,12 @@ A failure before `fill`, on any rank, leaves everything on every rank as it was.
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from ckptlab.checkpoint.collectives import Group, RanksDisagree, attempt
 from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.match import Read, match, refuse_names, refuse_renames
 from ckptlab.checkpoint.plan import describe_all, read_strips
-from ckptlab.checkpoint.reader import StepReader
 from ckptlab.checkpoint.tensor_bytes import DTYPES, CastBytes, TensorBytes, from_exact
 from ckptlab.checkpoint.tensors import describe
 from ckptlab.errors import CorruptError, LoadError, ResumeError, StepError
@@ -30,6 +28,8 @@ from ckptlab.format.records import TensorRecord
 from ckptlab.format.strips import Rows, Strip
 from ckptlab.steps.reading import rank_tensors
 from ckptlab.steps.steps import read_step
+from ckptlab.steps.verified import StepReader
+from ckptlab.storage import Place, place
 
 State = Mapping[str, Any]
 Wanted = Callable[[Manifest, State], Contents]
@@ -64,7 +64,7 @@ class Loaded:
 
 
 def load(
-    step: Path,
+    step: str | Place,
     wanted: Wanted,
     *,
     model_only: bool = False,
@@ -77,7 +77,7 @@ def load(
     """Fill live tensors from a step, and return them with the step's state. Every rank calls it.
 
     Args:
-        step: the directory of the step.
+        step: the directory of the step, or its address in an object store: "s3://bucket/runs/mine/step-00010000".
         wanted: called with the manifest and the state before anything changes; returns the contents to fill. What belongs to
             one rank is read only if `rank_tensors` are wanted, and then from the file of this rank.
         model_only: leave the optimizer's state alone, wanted or not.
@@ -97,7 +97,7 @@ def load(
     changing = False
     try:
         with Group.lent(group) as ranks:
-            loading = _Loading(Path(step), wanted, ranks)
+            loading = _Loading(step, wanted, ranks)
             ranks.agree(attempt(loading.open), _refuse_different_steps)
             planned = attempt(lambda: loading.plan(names.SECTIONS[:1] if model_only else names.SECTIONS, rename or {}, cast))
             left = ranks.agree(planned, lambda everybody: _left_over(everybody, rename or {}, strict))
@@ -114,16 +114,18 @@ def load(
 class _Loading:
     """One load on one rank; nothing is communicated here."""
 
-    def __init__(self, path: Path, wanted: Wanted, group: Group) -> None:
+    def __init__(self, named: str | Place, wanted: Wanted, group: Group) -> None:
         self._state: State = {}
         self._rank_state: State = {}
-        self._path, self._wanted, self._group = path, wanted, group
+        self._named, self._wanted, self._group = named, wanted, group
+        self._path: Place
         self._manifest: Manifest
         self._contents: Contents
         self._reads: list[Read] = []
 
     def open(self) -> str:
         """Read manifest and state, and return a digest of the manifest, which has the sum of the state in it."""
+        self._path = place(self._named)
         step = read_step(self._path)
         if step.manifest is None or step.fault is not None:
             raise StepError(f"the step is not whole: {step.fault}")

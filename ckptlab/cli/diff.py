@@ -1,20 +1,20 @@
 """`ckptlab diff STEP STEP`."""
 
 from dataclasses import asdict
-from pathlib import Path
 
 import click
 
-from ckptlab.cli.door import Door, json_option, say, say_json
+from ckptlab.cli.door import Door, json_option, say, say_json, to_place
 from ckptlab.steps import compare
 from ckptlab.steps.steps import find_step
+from ckptlab.storage import Place
 
 
 @click.command(cls=Door)
-@click.argument("first", metavar="STEP", type=click.Path(path_type=Path))
-@click.argument("second", metavar="STEP", type=click.Path(path_type=Path))
+@click.argument("first", metavar="STEP", callback=to_place)
+@click.argument("second", metavar="STEP", callback=to_place)
 @json_option
-def diff(first: Path, second: Path, as_json: bool) -> int:
+def diff(first: Place, second: Place, as_json: bool) -> int:
     """Say what differs between two steps, bit for bit: tensors, state, what belongs to one rank; exit 1 if anything does."""
     differences = list(compare(find_step(first), find_step(second)))
     if as_json:

@@ -9,11 +9,20 @@ from typing import Any
 
 import click
 
-from ckptlab.errors import CkptlabError, StepError, UsageError
+from ckptlab.errors import CkptlabError, StepError, StoreError, UsageError
+from ckptlab.storage import Place, place
 
 READER_GONE = 141  # 128 + SIGPIPE, as a shell has it
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for a program.")
+
+
+def to_place(ctx: click.Context, param: click.Parameter, value: str) -> Place:
+    """Take an argument as a path on disk, or as an address like s3://bucket/runs/mine: a click callback."""
+    try:
+        return place(value)
+    except UsageError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
 
 
 class Door(click.Command):
@@ -35,7 +44,7 @@ class Door(click.Command):
             if debug:
                 traceback.print_exc()
             say(f"error: {_message(error)}", err=True)
-            return 2 if isinstance(error, StepError | UsageError | OSError) else 1
+            return 2 if isinstance(error, StepError | StoreError | UsageError | OSError) else 1
         return code
 
 

@@ -1,13 +1,12 @@
 """`ckptlab ls RUN`."""
 
-from pathlib import Path
-
 import click
 from rich.filesize import decimal
 
-from ckptlab.cli.door import Door, json_option, say, say_json, say_table
+from ckptlab.cli.door import Door, json_option, say, say_json, say_table, to_place
 from ckptlab.steps.housekeeping import list_asides
 from ckptlab.steps.steps import Step, find_steps
+from ckptlab.storage import Place
 
 ASIDES = {
     "torn": "torn: its save never ended, or is under way; the next run that opens this directory removes it",
@@ -17,9 +16,9 @@ ASIDES = {
 
 
 @click.command(cls=Door)
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", callback=to_place)
 @json_option
-def ls(run: Path, as_json: bool) -> int:
+def ls(run: Place, as_json: bool) -> int:
     """List the steps of RUN: bytes, ranks, whole or why not."""
     steps, asides = find_steps(run), list_asides(run)
     if as_json:

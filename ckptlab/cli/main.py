@@ -20,6 +20,7 @@ COMMANDS = (
     "grade",
     "ls",
     "progress",
+    "push",
     "quiz",
     "rollback",
     "show",

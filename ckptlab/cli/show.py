@@ -4,12 +4,11 @@ import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 
 import click
 from rich.filesize import decimal
 
-from ckptlab.cli.door import Door, json_option, say, say_json, say_table
+from ckptlab.cli.door import Door, json_option, say, say_json, say_table, to_place
 from ckptlab.errors import FormatError, UsageError
 from ckptlab.format.boxes import Box
 from ckptlab.format.manifest import Manifest
@@ -17,13 +16,14 @@ from ckptlab.format.records import TensorRecord
 from ckptlab.steps.events import read_events
 from ckptlab.steps.steps import Step, find_step, is_run
 from ckptlab.steps.summary import Summary, summarize
+from ckptlab.storage import Place
 
 
 @click.command(cls=Door)
-@click.argument("path", metavar="STEP|RUN", type=click.Path(path_type=Path))
+@click.argument("path", metavar="STEP|RUN", callback=to_place)
 @click.argument("name", required=False)
 @json_option
-def show(path: Path, name: str | None, as_json: bool) -> int:
+def show(path: Place, name: str | None, as_json: bool) -> int:
     """Show what is in STEP, or the one tensor NAME in detail; or what saves and resumes have cost RUN so far."""
     if name is None and is_run(path):
         _say_summary(summarize(read_events(path)), as_json)

@@ -1,24 +1,23 @@
 """`ckptlab verify STEP|RUN`."""
 
 from dataclasses import asdict
-from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
-from ckptlab.cli.door import Door, json_option, say, say_json
+from ckptlab.cli.bar import bytes_bar
+from ckptlab.cli.door import Door, json_option, say, say_json, to_place
 from ckptlab.errors import StepError
 from ckptlab.steps.steps import Step, find_steps
 from ckptlab.steps.verify import Fault
 from ckptlab.steps.verify import verify as verify_step
+from ckptlab.storage import Place
 
 
 @click.command(cls=Door)
-@click.argument("path", metavar="STEP|RUN", type=click.Path(path_type=Path))
+@click.argument("path", metavar="STEP|RUN", callback=to_place)
 @json_option
-def verify(path: Path, as_json: bool) -> int:
+def verify(path: Place, as_json: bool) -> int:
     """Read every byte of STEP, or of every step of RUN, and say what is not as it was written."""
     steps = find_steps(path)
     if not steps:
@@ -34,9 +33,7 @@ def verify(path: Path, as_json: bool) -> int:
 
 def _verify(steps: list[Step]) -> list[list[Fault]]:
     """Read all steps, with a bar where a person looks on."""
-    console = Console(stderr=True)
-    columns = BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with bytes_bar() as bar:
         task = bar.add_task("", total=sum(step.num_bytes for step in steps))
         return [list(verify_step(step, lambda num_bytes: bar.advance(task, num_bytes))) for step in steps]
 

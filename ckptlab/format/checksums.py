@@ -39,6 +39,14 @@ def block_ranges(file_bytes: int, block_bytes: int) -> list[tuple[int, int]]:
     return [(begin, min(begin + block_bytes, file_bytes)) for begin in range(0, file_bytes, block_bytes)]
 
 
+def file_sum(sums: Sequence[int], file_bytes: int, block_bytes: int) -> int:
+    """Combine the sums of a file's blocks into the CRC-32 of the whole file, without its bytes."""
+    combined = 0
+    for one, (begin, end) in zip(sums, block_ranges(file_bytes, block_bytes), strict=True):
+        combined = crc32_combine(combined, one, end - begin)
+    return combined
+
+
 @dataclass(slots=True)
 class FileSums:
     """One writer's part of one file's sums: for each block that it touched, the XOR of its runs and the bytes it wrote.

@@ -27,7 +27,7 @@ from ckptlab.steps.events import append_event
 from ckptlab.steps.housekeeping import clean_temporary, set_aside
 from ckptlab.steps.retention import check_rule
 from ckptlab.steps.steps import list_steps
-from ckptlab.storage import RunLock, posix
+from ckptlab.storage import RunLock, on_disk, posix
 
 logger = logging.getLogger("ckptlab")
 
@@ -67,7 +67,7 @@ class Checkpointer:
             raise UsageError(f"on_save_error={on_save_error!r}: 'raise' or 'warn'")
         if background not in (None, "wait", "skip"):
             raise UsageError(f"background={background!r}: 'wait', 'skip' or None")
-        self.run, self.every, self.on_save_error = Path(run), every, on_save_error
+        self.run, self.every, self.on_save_error = on_disk(run), every, on_save_error
         self.keep_last, self.keep_every, self.max_file_bytes = keep_last, keep_every, max_file_bytes
         self.background = background
         self._group: Group | None = None

@@ -7,7 +7,6 @@ they are as written is `verify`'s question.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from ckptlab.format.records import Piece, TensorRecord
 from ckptlab.steps.members import compare_members
 from ckptlab.steps.reading import WINDOW_BYTES, rank_tensors, tensor_windows
 from ckptlab.steps.steps import Step
-from ckptlab.storage import posix
+from ckptlab.storage import Place, store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +73,7 @@ def _plain_files(manifest: Manifest, section: str) -> dict[str, TensorRecord]:
 
 
 def _tensors(
-    paths: tuple[Path, Path], first: Mapping[str, TensorRecord], second: Mapping[str, TensorRecord]
+    paths: tuple[Place, Place], first: Mapping[str, TensorRecord], second: Mapping[str, TensorRecord]
 ) -> Iterator[tuple[str, str]]:
     for name in sorted(first.keys() | second.keys()):
         if name not in first or name not in second:
@@ -83,7 +82,7 @@ def _tensors(
             yield name, what
 
 
-def _tensor_difference(paths: tuple[Path, Path], first: TensorRecord, second: TensorRecord) -> str | None:
+def _tensor_difference(paths: tuple[Place, Place], first: TensorRecord, second: TensorRecord) -> str | None:
     spec = first.spec
     if spec != second.spec:
         return f"{spec.dtype} {list(spec.shape)} and {second.spec.dtype} {list(second.spec.shape)}"
@@ -141,7 +140,7 @@ def _distances(one: Any, other: Any) -> Any:
     return np.where(np.isnan(distances), -1.0, distances)
 
 
-def _rank_files(paths: tuple[Path, Path], manifests: tuple[Manifest, Manifest]) -> Iterator[tuple[str, str]]:
+def _rank_files(paths: tuple[Place, Place], manifests: tuple[Manifest, Manifest]) -> Iterator[tuple[str, str]]:
     first, second = ({file for file in manifest.files if file.startswith("ranks/")} for manifest in manifests)
     for file in sorted(first | second):
         if file not in first or file not in second:
@@ -153,5 +152,5 @@ def _rank_files(paths: tuple[Path, Path], manifests: tuple[Manifest, Manifest]) 
             yield from compare_members(file, *(_read_state(path, file) for path in paths))
 
 
-def _read_state(path: Path, file: str) -> object:
-    return decode(posix.read_file(path / file, MAX_STATE_BYTES))
+def _read_state(path: Place, file: str) -> object:
+    return decode(store.read_file(path / file, MAX_STATE_BYTES))

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ckptlab.format.names import EVENTS
-from ckptlab.storage import posix
+from ckptlab.storage import Place, posix, store
 
 MAX_EVENTS_BYTES = 1 << 30
 
@@ -21,11 +21,11 @@ def append_event(run: Path, event: Mapping[str, object]) -> None:
     posix.append_line(run / EVENTS, f"{line}\n".encode())
 
 
-def read_events(run: Path) -> list[dict[str, object]]:
+def read_events(run: Place) -> list[dict[str, object]]:
     """Read the events in order; a line that a crash cut short is left out. None when there is no file."""
-    if posix.size_of(run / EVENTS) is None:
+    if store.size_of(run / EVENTS) is None:
         return []
-    lines = posix.read_file(run / EVENTS, MAX_EVENTS_BYTES).splitlines()
+    lines = store.read_file(run / EVENTS, MAX_EVENTS_BYTES).splitlines()
     return [event for event in map(_parse, lines) if event is not None]
 
 

@@ -9,18 +9,20 @@ from typing import Literal
 
 from ckptlab.errors import StepError
 from ckptlab.format.names import aside_name, parse_aside, parse_step
-from ckptlab.storage import posix
+from ckptlab.storage import Place, posix, store
 
 
-def list_asides(run: Path) -> dict[str, str]:
+def list_asides(run: Place) -> dict[str, str]:
     """Map the name of each such directory to what it is: torn, bad or trash."""
-    kinds = {name: parse_aside(name) for name in posix.list_names(run) if posix.exists_directory(run / name)}
-    return {name: kind for name, kind in kinds.items() if kind is not None}
+    kinds = ((name, parse_aside(name)) for name in store.list_names(run))
+    return {name: kind for name, kind in kinds if kind is not None and store.exists_directory(run / name)}
 
 
-def set_aside(step_path: Path, kind: Literal["trash", "bad"]) -> Path:
+def set_aside(step_path: Place, kind: Literal["trash", "bad"]) -> Path:
     """Rename a step so that it is none any more, durably; give back its new path."""
     number = parse_step(step_path.name)
+    if not isinstance(step_path, Path):
+        raise StepError(f"{step_path} is in an object store; nothing is set aside there")
     if number is None:
         raise StepError(f"{step_path} does not have the name of a step; only steps are set aside")
     target = step_path.with_name(aside_name(kind, number, secrets.token_hex(4)))

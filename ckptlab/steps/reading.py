@@ -2,7 +2,6 @@
 
 import heapq
 from collections.abc import Iterator
-from pathlib import Path
 
 from ckptlab.errors import FormatError
 from ckptlab.format.boxes import byte_runs, whole
@@ -10,12 +9,12 @@ from ckptlab.format.dtypes import ITEM_BYTES
 from ckptlab.format.header import header_bytes, parse_header
 from ckptlab.format.manifest import Manifest
 from ckptlab.format.records import Piece, TensorRecord
-from ckptlab.storage import posix
+from ckptlab.storage import Place, store
 
 WINDOW_BYTES = 1 << 20  # a multiple of every item's size
 
 
-def tensor_windows(step_path: Path, record: TensorRecord) -> Iterator[memoryview]:
+def tensor_windows(step_path: Place, record: TensorRecord) -> Iterator[memoryview]:
     """Read a tensor's bytes in row-major order, whatever its pieces are, a window at a time.
 
     Every window but the last has `WINDOW_BYTES`; all share one buffer, so a window is gone when the next one comes.
@@ -23,10 +22,10 @@ def tensor_windows(step_path: Path, record: TensorRecord) -> Iterator[memoryview
     buffer = memoryview(bytearray(min(WINDOW_BYTES, record.spec.num_bytes)))
     filled = 0
     for file, begin, length in _runs_in_order(record):
-        with posix.open_to_read(step_path / file) as fd:
+        with store.open_to_read(step_path / file) as fd:
             while length:
                 part = min(length, len(buffer) - filled)
-                posix.read_into(fd, begin, buffer[filled : filled + part])
+                store.read_into(fd, begin, buffer[filled : filled + part])
                 filled, begin, length = filled + part, begin + part, length - part
                 if filled == len(buffer):
                     yield buffer
@@ -35,7 +34,7 @@ def tensor_windows(step_path: Path, record: TensorRecord) -> Iterator[memoryview
         yield buffer[:filled]
 
 
-def rank_tensors(step_path: Path, file: str) -> dict[str, TensorRecord]:
+def rank_tensors(step_path: Place, file: str) -> dict[str, TensorRecord]:
     """Read which tensors a safetensors file of one rank holds; the manifest does not list them."""
     try:
         entries = parse_header(*read_head(step_path / file))
@@ -56,14 +55,14 @@ def tensors_by_file(manifest: Manifest) -> dict[str, list[tuple[int, int, str]]]
     return pieces
 
 
-def read_head(path: Path) -> tuple[bytes, int]:
+def read_head(path: Place) -> tuple[bytes, int]:
     """Read the head of a safetensors file, for `parse_header`: its length, JSON and padding; and tell the file's bytes."""
-    num_bytes = posix.size_of(path) or 0
-    with posix.open_to_read(path) as fd:
+    num_bytes = store.size_of(path) or 0
+    with store.open_to_read(path) as fd:
         first = bytearray(8)
-        posix.read_into(fd, 0, memoryview(first))
+        store.read_into(fd, 0, memoryview(first))
         head = bytearray(min(header_bytes(bytes(first)), num_bytes))
-        posix.read_into(fd, 0, memoryview(head))
+        store.read_into(fd, 0, memoryview(head))
     return bytes(head), num_bytes
 
 

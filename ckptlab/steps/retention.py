@@ -8,7 +8,7 @@ from ckptlab.format.names import PINNED
 from ckptlab.steps.events import append_event
 from ckptlab.steps.housekeeping import set_aside
 from ckptlab.steps.steps import Step, list_steps
-from ckptlab.storage import posix
+from ckptlab.storage import posix, store
 
 
 def check_rule(keep_last: int | None, keep_every: int | None) -> None:
@@ -37,7 +37,7 @@ def retire(run: Path, keep_last: int | None, keep_every: int | None, just_saved:
     if keep_last is None:
         return []
     steps = list_steps(run)
-    pinned = {step.number for step in steps if step.whole and PINNED in posix.list_names(step.path)}
+    pinned = {step.number for step in steps if step.whole and PINNED in store.list_names(step.path)}
     retired = to_retire(steps, keep_last, keep_every, pinned | {just_saved})
     rule = f"keep_last={keep_last}" + (f", keep_every={keep_every}" if keep_every is not None else "")
     for step in retired:

@@ -5,15 +5,13 @@ the bytes are still those that were written is `verify`'s question, which reads 
 """
 
 import difflib
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from ckptlab.errors import CkptlabError, StepError
+from ckptlab.errors import CkptlabError, StepError, StoreError
 from ckptlab.format.manifest import MAX_MANIFEST_BYTES, Manifest
 from ckptlab.format.names import EVENTS, LOCK, MANIFEST, parse_step
-from ckptlab.storage import posix
+from ckptlab.storage import Place, store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +19,7 @@ class Step:
     """A directory with the name of a step; `manifest` is `None` when it cannot be read, `fault` when the step is whole."""
 
     number: int
-    path: Path
+    path: Place
     manifest: Manifest | None
     fault: str | None
 
@@ -41,10 +39,11 @@ class Step:
         return sum(record.num_bytes for record in self.manifest.files.values()) if self.manifest else 0
 
 
-def read_step(path: Path) -> Step:
+def read_step(path: Place) -> Step:
     """Decide whether a step is committed and whole; a step that is not has a `fault` that says why.
 
-    Raises `StepError` only when the path does not have the name of a step.
+    Raises `StepError` when the path does not have the name of a step, and `StoreError` when its store does not answer: whether
+    the step is whole is not known then.
     """
     number = parse_step(path.name)
     if number is None:
@@ -52,18 +51,23 @@ def read_step(path: Path) -> Step:
     try:
         manifest = _read_manifest(path, number)
         fault = next(file_faults(path, manifest), None)
+    except StoreError:
+        raise
     except (CkptlabError, OSError) as error:
         return Step(number=number, path=path, manifest=None, fault=str(error))
     return Step(number=number, path=path, manifest=manifest, fault=fault and f"{fault[0]}: {fault[1]}")
 
 
-def file_faults(path: Path, manifest: Manifest) -> Iterator[tuple[str, str]]:
+def file_faults(path: Place, manifest: Manifest) -> Iterator[tuple[str, str]]:
     """Tell each listed file that is not there with its recorded size, as (file, what is wrong)."""
+    listed = store.listed_sizes(path)
     for name, record in manifest.files.items():
+        if listed.get(name) == record.num_bytes:
+            continue  # a listing may be late, so that what it does not tell is asked for
         file = path / name
         try:
-            num_bytes = posix.size_of(file)
-            if file.parent != path and not posix.exists_directory(file.parent):
+            num_bytes = store.size_of(file)
+            if file.parent != path and not store.is_own_folder(file.parent):
                 yield name, f"{file.parent.name} is not a directory of this step"
             elif num_bytes is None:
                 yield name, "missing, or not a regular file"
@@ -73,59 +77,59 @@ def file_faults(path: Path, manifest: Manifest) -> Iterator[tuple[str, str]]:
             yield name, f"cannot be read: {error}"
 
 
-def list_steps(run: Path) -> list[Step]:
+def list_steps(run: Place) -> list[Step]:
     """List the steps of a run by number, whole or not; raise `StepError` when the directory is not there."""
     return [read_step(path) for path in _step_paths(run)]
 
 
-def newest_step(run: Path) -> Step | None:
+def newest_step(run: Place) -> Step | None:
     """Find the newest whole step; older ones are not read. Raises `StepError` when the directory is not there."""
     return next((step for step in map(read_step, reversed(_step_paths(run))) if step.whole), None)
 
 
-def find_steps(path: Path) -> list[Step]:
+def find_steps(path: Place) -> list[Step]:
     """Read the step at a path that a person named, or all steps of the run there; raise `StepError` that says what is there."""
-    path = Path(os.path.abspath(path))
+    path = store.absolute(path)
     if parse_step(path.name) is not None:
         return [find_step(path)]
     steps = list_steps(path)
     if not steps and not is_run(path):
-        found = ", ".join(posix.list_names(path)[:5]) or "nothing"
+        found = ", ".join(store.list_names(path)[:5]) or "nothing"
         raise StepError(f"{path} is neither a run nor a step: expected directories like step-00000040, found {found}")
     return steps
 
 
-def is_run(path: Path) -> bool:
+def is_run(path: Place) -> bool:
     """Whether a run was ever opened at a path that a person named."""
-    return path.is_dir() and bool({EVENTS, LOCK} & set(posix.list_names(path)))
+    return store.is_directory(path) and bool({EVENTS, LOCK} & set(store.list_names(path)))
 
 
-def find_step(path: Path) -> Step:
+def find_step(path: Place) -> Step:
     """Read the step at a path that a person named; raise `StepError` that says which steps are there."""
-    path = Path(os.path.abspath(path))
-    if parse_step(path.name) is not None and posix.exists_directory(path):
+    path = store.absolute(path)
+    if parse_step(path.name) is not None and store.exists_directory(path):
         return read_step(path)
-    run = path if path.is_dir() else path.parent
+    run = path if store.is_directory(path) else path.parent
     there = [step_path.name for step_path in _step_paths(run)]
     near = difflib.get_close_matches(path.name, there, n=1) or there[-1:]
     hint = f"; did you mean {run / near[0]}?" if near else ""
-    what = "is not a step" if os.path.lexists(path) else "is not there"
+    what = "is not a step" if store.exists(path) else "is not there"
     raise StepError(f"{path} {what}; steps in {run}: {', '.join(there[-10:]) or 'none'}{hint}")
 
 
-def _step_paths(run: Path) -> list[Path]:
-    if not run.is_dir():
+def _step_paths(run: Place) -> list[Place]:
+    if not store.is_directory(run):
         raise StepError(f"{run} is not a directory; name the directory of a run, in which the steps are")
-    numbers = {name: number for name in posix.list_names(run) if (number := parse_step(name)) is not None}
+    numbers = {name: number for name in store.list_names(run) if (number := parse_step(name)) is not None}
     return [run / name for name in sorted(numbers, key=numbers.__getitem__)]
 
 
-def _read_manifest(path: Path, number: int) -> Manifest:
-    if not posix.exists_directory(path):
+def _read_manifest(path: Place, number: int) -> Manifest:
+    if not store.exists_directory(path):
         raise StepError("it is not there, or not a directory")
-    if posix.size_of(path / MANIFEST) is None:
+    if store.size_of(path / MANIFEST) is None:
         raise StepError(f"no {MANIFEST}: written, but not committed")
-    manifest = Manifest.parse(posix.read_file(path / MANIFEST, MAX_MANIFEST_BYTES))
+    manifest = Manifest.parse(store.read_file(path / MANIFEST, MAX_MANIFEST_BYTES))
     if manifest.step != number:
         raise StepError(f"{MANIFEST} is of step {manifest.step}")
     return manifest

@@ -26,7 +26,7 @@ class Summary:
     failed: int
     num_bytes: int
     stall: float | None  # of a save, the median
-    stall_share: float | None  # of the time between saves with no resume between them
+    stall_share: float | None  # of the time between saves with no resume between them; waits for saves in the background count
     first_saves: float | None  # seconds of one, the median of the first five
     last_saves: float | None
     resumes: tuple[Resume, ...]
@@ -34,7 +34,7 @@ class Summary:
 
 def summarize(events: Iterable[Mapping[str, object]]) -> Summary:
     """Sum up the events of a run, in their order; what is not as it should be in one of them is left out."""
-    known = [event for event in events if event.get("event") in ("save", "load") and _when(event) is not None]
+    known = [event for event in events if event.get("event") in ("save", "load", "wait") and _when(event) is not None]
     saves = [event for event in known if event["event"] == "save"]
     committed = [event for event in saves if event.get("outcome") == "committed"]
     stalls, seconds = _numbers(committed, "stall"), [taken for event in committed if (taken := _seconds(event)) is not None]
@@ -53,7 +53,7 @@ def summarize(events: Iterable[Mapping[str, object]]) -> Summary:
 def _stall_share(known: list[Mapping[str, object]]) -> float | None:
     stood, passed = 0.0, 0.0
     for before, event in pairwise(known):
-        if before["event"] == event["event"] == "save":
+        if "load" not in (before["event"], event["event"]):
             stood += sum(_numbers([event], "stall"))
             passed += _between(before, event)
     return stood / passed if passed > 0 else None

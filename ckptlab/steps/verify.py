@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 from isal.isal_zlib import crc32
 
@@ -14,7 +13,7 @@ from ckptlab.format.names import MANIFEST, PINNED
 from ckptlab.format.records import FileRecord
 from ckptlab.steps.reading import rank_tensors, tensors_by_file
 from ckptlab.steps.steps import Step, file_faults
-from ckptlab.storage import posix
+from ckptlab.storage import Place, store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +53,7 @@ def verify(step: Step, progress: Callable[[int], None] | None = None) -> Iterato
     yield from _unlisted(path, manifest)
 
 
-def bad_block(step_path: Path, manifest: Manifest, file: str, block: int, what: str) -> Fault:
+def bad_block(step_path: Place, manifest: Manifest, file: str, block: int, what: str) -> Fault:
     """Name the bytes and the tensors of block `block` of a file, of which `what` is wrong."""
     begin = block * manifest.block_bytes
     end = min(begin + manifest.block_bytes, manifest.files[file].num_bytes)
@@ -62,7 +61,7 @@ def bad_block(step_path: Path, manifest: Manifest, file: str, block: int, what: 
 
 
 def _fault(
-    step_path: Path, pieces: Mapping[str, Sequence[tuple[int, int, str]]], file: str, begin: int, end: int, what: str
+    step_path: Place, pieces: Mapping[str, Sequence[tuple[int, int, str]]], file: str, begin: int, end: int, what: str
 ) -> Fault:
     in_file = pieces.get(file) or _pieces_of_rank(step_path, file)
     tensors = tuple(sorted({name for first, last, name in in_file if max(first, begin) < min(last, end)}))
@@ -75,12 +74,12 @@ def wrong_sum(found: int, expected: int) -> str:
 
 
 def _bad_blocks(
-    path: Path, record: FileRecord, block_bytes: int, progress: Callable[[int], None]
+    path: Place, record: FileRecord, block_bytes: int, progress: Callable[[int], None]
 ) -> Iterator[tuple[int, int, str]]:
     buffer = memoryview(bytearray(min(BLOCK_BYTES, record.num_bytes)))
     with ExitStack() as stack:
         try:
-            opened = stack.enter_context(posix.open_to_read(path))
+            opened = stack.enter_context(store.open_to_read(path))
         except (OSError, FormatError) as error:
             yield 0, record.num_bytes, f"cannot be read: {error}"
             return
@@ -94,17 +93,17 @@ def _bad_blocks(
                 yield begin, end, wrong_sum(found, expected)
 
 
-def _sum(file: posix.File, begin: int, end: int, buffer: memoryview, progress: Callable[[int], None]) -> int:
+def _sum(file: store.File, begin: int, end: int, buffer: memoryview, progress: Callable[[int], None]) -> int:
     found = 0
     for at in range(begin, end, len(buffer)):
         part = buffer[: end - at]
-        posix.read_into(file, at, part)
+        store.read_into(file, at, part)
         found = crc32(part, found)
         progress(len(part))
     return found
 
 
-def _pieces_of_rank(step_path: Path, file: str) -> list[tuple[int, int, str]]:
+def _pieces_of_rank(step_path: Place, file: str) -> list[tuple[int, int, str]]:
     """Name the tensors of a rank's file from its own header, if that can still be read."""
     if not file.endswith(".safetensors"):
         return []
@@ -115,12 +114,12 @@ def _pieces_of_rank(step_path: Path, file: str) -> list[tuple[int, int, str]]:
     return [(begin, end, name) for name, record in records.items() for _, begin, end in record.spans()]
 
 
-def _unlisted(step_path: Path, manifest: Manifest) -> Iterator[Fault]:
+def _unlisted(step_path: Place, manifest: Manifest) -> Iterator[Fault]:
     """Name what the manifest does not list, and a folder of which that cannot be told."""
     folders = {name.rpartition("/")[0] for name in manifest.files}
     for folder in sorted(folders | {""}):
         try:
-            names = posix.list_names(step_path / folder) if posix.exists_directory(step_path / folder) else []
+            names = store.list_names(step_path / folder) if store.exists_directory(step_path / folder) else []
         except OSError as error:
             yield Fault(file=folder or ".", begin=0, end=0, tensors=(), what=f"cannot be listed: {error}")
             continue

@@ -1,8 +1,8 @@
 """How a certificate travels: as JSON, baked into an SVG or PNG picture as Open Badges 3.0 says, or in a link behind its "#".
 
 Reading takes all of these, by their first bytes, and the page that checks certificates when it holds one. It gives JSON that is
-not yet parsed. Nothing is drawn, fetched or expanded beyond `MOST_BYTES`. An SVG is searched, not read as XML: no entity is ever
-resolved.
+not yet parsed. Nothing is drawn, fetched or expanded beyond `MOST_BYTES`. An SVG is searched, not read as XML: no entity is
+ever resolved.
 """
 
 import base64

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 from isal import isal_zlib
 
@@ -10,7 +9,7 @@ from ckptlab.errors import CorruptError, FormatError
 from ckptlab.format.manifest import Manifest
 from ckptlab.format.strips import Rows, Strip, cut_at_blocks, rows
 from ckptlab.steps.verify import bad_block, wrong_sum
-from ckptlab.storage import posix
+from ckptlab.storage import Place, store
 
 
 class StepReader:
@@ -19,13 +18,13 @@ class StepReader:
     Use it as a context manager; it keeps one file open at a time.
     """
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: Place, manifest: Manifest) -> None:
         self._path = path
         self._manifest = manifest
         self._buffer = memoryview(bytearray(manifest.block_bytes))
         self._stack = ExitStack()
         self._file: str | None = None
-        self._opened: posix.File
+        self._opened: store.File
         self._block: int | None = None
 
     def __enter__(self) -> "StepReader":
@@ -66,7 +65,7 @@ class StepReader:
         self._block = None  # what is in the buffer is nothing until its sum was found right
         try:
             self._open(file)
-            posix.read_into(self._opened, begin, view)
+            store.read_into(self._opened, begin, view)
         except (OSError, FormatError) as error:  # a disk that does not give a block back has lost it
             raise CorruptError(self._fault(file, block, f"cannot be read: {error}")) from error
         found = isal_zlib.crc32(view)
@@ -80,5 +79,5 @@ class StepReader:
     def _open(self, file: str) -> None:
         if file != self._file:
             self._stack.close()
-            self._opened = self._stack.enter_context(posix.open_to_read(self._path / file))
+            self._opened = self._stack.enter_context(store.open_to_read(self._path / file))
             self._file = file

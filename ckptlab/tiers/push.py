@@ -1,0 +1,126 @@
+"""Put a committed step of a run on disk into an object store. No torch; one process calls it, training or not.
+
+1. refuse    another step of this number is committed there
+2. send      each file that is not there with its size and sum; every block is verified as it is read from the disk
+3. check     the store has all files, each with its size and sum
+4. commit    put the manifest, if none is there: from now on the step exists
+
+Killed anywhere before the last, it leaves no step; the next push sends what is missing. Parts of a file that was under way
+then stay in the store, unseen and paid for: give the bucket a rule that aborts incomplete uploads after a day.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from threading import Event
+
+from ckptlab.errors import StepError, StoreError, UsageError
+from ckptlab.format.checksums import file_sum
+from ckptlab.format.manifest import MAX_MANIFEST_BYTES, Manifest
+from ckptlab.format.names import MANIFEST
+from ckptlab.format.strips import Strip
+from ckptlab.steps.steps import Step, find_step
+from ckptlab.steps.verified import StepReader
+from ckptlab.storage import ObjectPath, Place, place, store
+from ckptlab.storage.object_path import Head
+
+FILES_AT_ONCE = 4  # each takes at most its block and the parts under way: some 30 MiB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pushed:
+    """A step that stands in a store now; `sent` are the files that were not there before, with their bytes."""
+
+    step: int
+    path: ObjectPath
+    sent: dict[str, int]
+
+
+def push(step: str | Place, run: str | ObjectPath, progress: Callable[[int], None] | None = None) -> Pushed:
+    """Put the step at a path on disk into the run at an address, under the same name.
+
+    Args:
+        step: the directory of a committed step; it must stay while it is sent.
+        run: like "s3://bucket/runs/mine".
+        progress: gets the number of bytes that were verified and handed on, or were there; from several threads.
+
+    Raises:
+        StepError: the step is not whole, or another step of this number is committed there.
+        CorruptError: a block on the disk is not as it was written; names file, block and tensors. The step is not committed.
+        StoreError: the store does not answer, refuses, or lost what it took. If it is not known whether the step was
+            committed, pushing again tells.
+    """
+    source, target = find_step(place(step)), place(run)
+    if not isinstance(target, ObjectPath) or isinstance(source.path, ObjectPath):
+        raise UsageError(f"{source.path} to {target}: a step on disk is pushed to an address like s3://bucket/runs/mine")
+    manifest, there = _whole(source), target / source.path.name
+    document = store.read_file(source.path / MANIFEST, MAX_MANIFEST_BYTES)
+    is_committed = _is_committed(there, document)
+    unsent = _unsent(there, manifest)
+    progress = progress or (lambda num_bytes: None)
+    progress(sum(record.num_bytes for name, record in manifest.files.items() if name not in unsent))
+    _send(source.path, manifest, there, unsent, progress)
+    if unsent and (lost := _unsent(there, manifest)):
+        raise StoreError(
+            f"{there} is not committed: the store took {', '.join(lost[:3])} and has not got it as sent; push again"
+        )
+    if not is_committed and not there.store.create((there / MANIFEST).key, document) and not _is_committed(there, document):
+        raise StoreError(f"{there} is not committed: its {MANIFEST} was there and is gone; push again")
+    return Pushed(step=manifest.step, path=there, sent={name: manifest.files[name].num_bytes for name in unsent})
+
+
+def _whole(step: Step) -> Manifest:
+    if step.manifest is None or not step.whole:
+        raise StepError(f"{step.path} is not whole ({step.fault}); only whole steps are pushed")
+    return step.manifest
+
+
+def _is_committed(there: ObjectPath, document: bytes) -> bool:
+    """Whether this very step is committed in the store; refuse another one."""
+    if store.size_of(there / MANIFEST) is None:
+        return False
+    if store.read_file(there / MANIFEST, MAX_MANIFEST_BYTES) != document:
+        raise StepError(f"{there} is another step of this number, and is never overwritten; push to another address")
+    return True
+
+
+def _unsent(there: ObjectPath, manifest: Manifest) -> list[str]:
+    """List the files that the store does not have with their size and sum; each is asked for, because a listing may be late."""
+
+    def has(name: str) -> bool:
+        return there.store.head((there / name).key) == _head(manifest, name)
+
+    with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+        return [name for name, is_there in zip(manifest.files, pool.map(has, manifest.files), strict=True) if not is_there]
+
+
+def _head(manifest: Manifest, name: str) -> Head:
+    record = manifest.files[name]
+    return Head(record.num_bytes, file_sum(record.crc32, record.num_bytes, manifest.block_bytes))
+
+
+def _send(source: Place, manifest: Manifest, there: ObjectPath, names: list[str], progress: Callable[[int], None]) -> None:
+    stopped = Event()
+
+    def send(name: str) -> None:
+        there.store.put((there / name).key, _blocks(source, manifest, name, progress, stopped), _head(manifest, name))
+
+    with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+        sent = [pool.submit(send, name) for name in names]
+        try:
+            for one in as_completed(sent):
+                one.result()
+        except BaseException:
+            stopped.set()  # or leaving the pool would wait for all
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _blocks(source: Place, manifest: Manifest, name: str, progress: Callable[[int], None], stopped: Event) -> Iterator[bytes]:
+    """Read a file block by block, each verified; an error in here takes back what the store has of the file."""
+    with StepReader(source, manifest) as reader:
+        for _, part in reader.read(name, Strip(0, 0, manifest.files[name].num_bytes)):
+            if stopped.is_set():
+                raise StoreError(f"{name} was not sent: the push was broken off")
+            yield part.tobytes()
+            progress(part.nbytes)
