@@ -79,6 +79,7 @@ MEASURES = (
     Measure(
         "background_stall",
         (
+            Contender("ckptlab background", f"{_OWN}:save_behind", Role.OWN, "its buffer is kept from save to save"),
             Contender("dcp.async_save", f"{_PEERS}:dcp_async_save", Role.DCP, "as it comes: a new stager each time"),
             Contender("dcp.async_save, kept", f"{_PEERS}:dcp_async_save_kept", Role.PEER, "its stager has its buffers already"),
             Contender("memory copy", f"{_FLOORS}:copy", Role.FLOOR, "into memory that is there"),

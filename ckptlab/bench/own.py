@@ -5,8 +5,9 @@ from pathlib import Path
 
 from ckptlab.bench.stage import Stage, State
 from ckptlab.checkpoint import Contents, load, save
-from ckptlab.checkpoint.collectives import Group
+from ckptlab.checkpoint.collectives import Group, Outcome
 from ckptlab.format.names import step_name
+from ckptlab.resume.background import BackgroundSaver
 
 STEP = 1
 
@@ -19,6 +20,20 @@ def save_all(stage: Stage) -> Iterator[None]:
 def save_model(stage: Stage) -> Iterator[None]:
     """Save the model alone: the files of `model/` are what Hugging Face opens."""
     return _save(stage, {"model": stage.state()["model"]})
+
+
+def save_behind(stage: Stage) -> Iterator[None]:
+    """How long `Checkpointer(background=...)` keeps the caller in all saves but the first, which makes the buffer."""
+    run, contents, saver = stage.fresh(), _contents(stage.state()), BackgroundSaver()
+    saver.copy(contents)
+    with Group.lent(None) as group:
+        yield
+        copy = saver.copy(contents)
+        group.agree(Outcome())
+        saver.start(STEP, lambda ranks: save(run, STEP, copy, group=ranks))
+        yield
+        saver.finish(group)
+    saver.close()
 
 
 def load_checked_first(stage: Stage) -> Iterator[None]:

@@ -60,7 +60,7 @@ def save(
         contents: what to save.
         keep_last: how many whole steps to keep, this one included; None keeps all; the same on every rank.
         keep_every: steps that are multiples of it are kept as well; the same on every rank.
-        max_file_bytes: tensors of a section fill one file after the other, each up to so many bytes, or one tensor that is
+        max_file_bytes: tensors of a section fill one file after the other, each with at most so many bytes, or one tensor that is
             larger; the same on every rank.
         group: the ranks; None makes a group of all ranks for this call.
         on_phase: called on every rank after each of `PHASES`; must not raise.

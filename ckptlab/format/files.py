@@ -7,7 +7,9 @@ from ckptlab.format.header import DATA_ALIGNMENT, TensorSpec, build_header, stan
 from ckptlab.format.names import shard_file
 from ckptlab.format.strict_json import dump_json
 
-MAX_FILE_BYTES = 1_000_000_000  # of tensors; many ranks in one file slow each other down
+MAX_FILE_BYTES = 1_000_000_000  # of tensors
+# Ranks that write one file wait for each other, so each begins in another one: there should be several, and none tiny.
+SPREAD, LEAST_FILE_BYTES = 16, 32_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +23,18 @@ class FileLayout:
 
 
 def lay_out(section: str, tensors: Mapping[str, TensorSpec], max_file_bytes: int) -> list[FileLayout]:
-    """Fill file after file in standing order; a tensor of more than `max_file_bytes` stands alone; no tensors, no files."""
+    """Fill file after file in standing order; a larger tensor stands alone; no tensors, no files.
+
+    A file takes up to a sixteenth of the section, or 32 MB where that is less, and never more than `max_file_bytes`.
+    """
+    share = sum(spec.num_bytes for spec in tensors.values()) // SPREAD
+    most = min(max_file_bytes, max(share, LEAST_FILE_BYTES))
     groups: list[dict[str, TensorSpec]] = []
     room = 0
     for name, spec in sorted(tensors.items(), key=standing_order):
         if not groups or spec.num_bytes > room:
             groups.append({})
-            room = max_file_bytes
+            room = most
         groups[-1][name] = spec
         room -= spec.num_bytes
     return [_lay_out_file(shard_file(section, number, len(groups)), group) for number, group in enumerate(groups, start=1)]
