@@ -267,6 +267,53 @@ def test_a_process_that_ends_without_close_first_writes_what_it_has_begun(tmp_pa
     assert numbers(tmp_path) == [0]
 
 
+def test_a_process_that_ends_without_close_tells_that_its_last_save_failed(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    lost = END_WITHOUT_CLOSE.replace(
+        "threading.Timer(0.3, Gate.is_open.set).start()", "import shutil; shutil.rmtree(run); Gate.is_open.set()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", lost, str(tmp_path)], timeout=60, env=environment, capture_output=True, text=True
+    )
+    assert "step 0 is not saved" in done.stderr
+
+
+def save_and_leave(run: Path) -> None:
+    """Save step 6, and leave the world while it is being written, as a script does that ends."""
+    state = gated(run, 6)
+    Checkpointer(run, background="wait").save(state)
+    if dist.get_rank() == 0:
+        assert Gate.reached.wait(60)
+    dist.barrier()
+    dist.destroy_process_group()
+    Gate.is_open.set()
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and thread.name.startswith("ckptlab"):
+            thread.join(60)
+
+
+def test_a_script_that_leaves_the_world_without_close_loses_no_save(tmp_path: Path) -> None:
+    with World(2) as world:
+        world.run(save_and_leave, tmp_path)
+    assert numbers(tmp_path) == [6]
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [event["outcome"] for event in events] == ["committed"]
+
+
+def save_in_inference_mode(run: Path) -> None:
+    state = make_state("fsdp", 1)
+    with Checkpointer(run, background="wait") as checkpointer:
+        with torch.inference_mode():
+            checkpointer.save(state)
+        state.step = 2
+        checkpointer.save(state)
+
+
+def test_a_save_in_inference_mode_does_not_spoil_the_next(world: World, tmp_path: Path) -> None:
+    world.run(save_in_inference_mode, tmp_path)
+    assert numbers(tmp_path) == [1, 2]
+
+
 def save_and_die(run: Path, victim: int) -> None:
     """Save step 6; the victim dies before it can be committed; the others write down what the next call came to."""
     state = gated(run, 6)

@@ -37,7 +37,7 @@ def test_show_of_a_run_says_what_saves_and_resumes_have_cost(tmp_path: Path, cap
         / 300,  # 3 + 2 + 4 and 5 + 2 + 6 s stood in 3 and 2 minutes: what a resume lies between does not count
         "first_saves": 2.5,
         "last_saves": 10.0,
-        "resumes": [{"step": 20, "lost_seconds": 270.0, "refused": [40]}],
+        "resumes": [{"step": 20, "lost_seconds": 390.0, "refused": [40]}],
     }
     assert run(["show", str(tmp_path)]) == 0
     assert "refused: 40" in capsys.readouterr().out
@@ -45,8 +45,11 @@ def test_show_of_a_run_says_what_saves_and_resumes_have_cost(tmp_path: Path, cap
 
 def test_events_that_are_not_as_they_should_be_cost_only_themselves(tmp_path: Path, capsys) -> None:
     odd = [{}, {"event": "save"}, {"event": "load", "at": "yesterday"}, {"event": "load", "at": "2026-12-01", "step": 3},
-           {**EVENTS[0], "stall": "long", "seconds": [1], "bytes": True}, {**EVENTS[5], "refused": 7}, [1]]  # fmt: skip
-    (tmp_path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in odd) + '{"event": "sa')
+           {**EVENTS[0], "stall": "long", "seconds": [1], "bytes": True}, {**EVENTS[5], "refused": 7}, [1],
+           {**EVENTS[0], "stall": float("inf")}]  # fmt: skip
+    (tmp_path / "events.jsonl").write_text(
+        "".join(json.dumps(event) + "\n" for event in odd) + "[" * 100_000 + '\n{"event": "sa'
+    )
     assert run(["show", str(tmp_path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["committed"], told["num_bytes"], told["stall"], len(told["resumes"])) == (1, 0, None, 1)
+    assert (told["committed"], told["num_bytes"], told["stall"], len(told["resumes"])) == (2, 1000, None, 1)

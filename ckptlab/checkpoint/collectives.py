@@ -92,7 +92,8 @@ class RanksDisagree(Exception):
 class Group:
     """The ranks of a run, on a gloo group that nobody else uses.
 
-    Every rank makes it together, calls `agree` equally often, and closes it together. Not for two threads at once.
+    Every rank makes it together, calls `agree` equally often, and closes it together. Not for two threads at once. It holds the
+    group itself, not its name in torch's register: a save in the background ends well when the script has left the world.
     """
 
     def __init__(self, rank: int, world_size: int, process_group: Any, timeout: timedelta) -> None:
@@ -194,17 +195,17 @@ class Group:
     def _send(self, rank: int, message: dict[str, Any]) -> None:
         data = torch.frombuffer(bytearray(json.dumps(message).encode()), dtype=torch.uint8)
         try:
-            dist.send(torch.tensor([data.numel()]), group=self._process_group, group_dst=rank)
-            dist.send(data, group=self._process_group, group_dst=rank)
+            self._process_group.send([torch.tensor([data.numel()])], rank, 0).wait()
+            self._process_group.send([data], rank, 0).wait()
         except RuntimeError as error:
             raise RanksDisagree(_lost((rank,)), lost=(rank,)) from error
 
     def _receive(self, rank: int) -> dict[str, Any]:
         length = torch.zeros(1, dtype=torch.int64)
         try:
-            dist.recv(length, group=self._process_group, group_src=rank)
+            self._process_group.recv([length], rank, 0).wait()
             data = torch.empty(int(length), dtype=torch.uint8)
-            dist.recv(data, group=self._process_group, group_src=rank)
+            self._process_group.recv([data], rank, 0).wait()
         except RuntimeError as error:
             raise RanksDisagree(_lost((rank,)), lost=(rank,)) from error
         message: dict[str, Any] = json.loads(data.numpy().tobytes())

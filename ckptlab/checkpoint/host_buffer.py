@@ -58,7 +58,8 @@ class HostBuffer:
     def _copied(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         layout = [(tensor.dtype, tensor.shape) for tensor in tensors]
         if layout != self._layout:
-            self._lay_out(tensors)
+            with torch.inference_mode(False):  # else only who is in it could write into the buffer
+                self._lay_out(tensors)
             self._layout = layout
         for place, tensor in zip(self._places, tensors, strict=True):
             place.copy_(tensor)

@@ -36,6 +36,7 @@ from ckptlab.format.names import step_name
 from ckptlab.steps.events import append_event
 from ckptlab.steps.retention import check_rule, retire
 from ckptlab.storage import posix
+from ckptlab.storage.store import on_disk
 
 
 def save(
@@ -60,7 +61,7 @@ def save(
         contents: what to save.
         keep_last: how many whole steps to keep, this one included; None keeps all; the same on every rank.
         keep_every: steps that are multiples of it are kept as well; the same on every rank.
-        max_file_bytes: tensors of a section fill one file after the other, each with at most so many bytes, or one tensor that is
+        max_file_bytes: tensors of a section fill one file after the other, at most so many bytes each, or one tensor that is
             larger; the same on every rank.
         group: the ranks; None makes a group of all ranks for this call.
         on_phase: called on every rank after each of `PHASES`; must not raise.
@@ -73,7 +74,8 @@ def save(
         UsageError: `keep_last` or `keep_every` is below 1.
     """
     check_rule(keep_last, keep_every)
-    run, clock = Path(run), PhaseClock(on_phase, stall)
+    run, clock = on_disk(run), PhaseClock(on_phase, stall)
+    is_coordinator = (rank_and_world_size()[0] if group is None else group.rank) == COORDINATOR
     try:
         with Group.lent(group) as ranks:
             plan = attempt(lambda: plan_save(step, contents, ranks.rank, ranks.world_size, max_file_bytes))
@@ -81,10 +83,12 @@ def save(
             with suppress(RanksDisagree):  # the step is committed; a rank that is lost now shows at the next exchange
                 ranks.from_coordinator(lambda: _retire(run, keep_last, keep_every, step))  # the others wait for its end
             clock.done("retire")
-            _write_event(run, step, outcome="committed", ranks=ranks.world_size, **_figures(sums, clock))
+            if is_coordinator:
+                num_bytes = sum(part.file_bytes for part in sums.values())
+                _write_event(run, step, clock, outcome="committed", ranks=ranks.world_size, bytes=num_bytes)
             return run / step_name(step)
     except RanksDisagree as error:
-        raise _save_error(run, step, error, clock) from error
+        raise _save_error(run, step, error, clock, is_coordinator) from error
 
 
 def _save(run: Path, planned: Outcome, contents: Contents, group: Group, clock: PhaseClock) -> dict[str, FileSums]:
@@ -145,27 +149,23 @@ def _writing(directory: Path, group: Group) -> Iterator[StepWriter]:
         writer.close()
 
 
-def _save_error(run: Path, step: int, error: RanksDisagree, clock: PhaseClock) -> SaveError:
+def _save_error(run: Path, step: int, error: RanksDisagree, clock: PhaseClock, is_coordinator: bool) -> SaveError:
     """Return the error of this rank, which says whether the step is committed as far as this rank can know."""
     coordinator_lost = COORDINATOR in error.lost and clock.phase in ("agree", "commit")
     there = attempt(lambda: posix.exists_directory(run / step_name(step)))
     maybe_renamed = clock.phase == "commit" and (there.error is not None or there.value)
     committed = None if coordinator_lost or maybe_renamed else False
-    _write_event(run, step, outcome="failed", error=str(error))
+    if is_coordinator:
+        _write_event(run, step, clock, outcome="failed", error=str(error))
     kind = ReplicaMismatch if error.kind == ReplicaMismatch.__name__ else SaveError
     what = "may or may not be saved" if committed is None else "is not saved"
     advice = "; start the ranks again and resume: the newest whole step is untouched" if error.lost else ""
     return kind(f"step {step} {what} in {run}: {error}{advice}", committed=committed, lost=error.lost)
 
 
-def _figures(sums: dict[str, FileSums], clock: PhaseClock) -> dict[str, object]:
-    num_bytes = sum(part.file_bytes for part in sums.values())
-    return {"bytes": num_bytes, "seconds": clock.seconds, "stall": clock.stall}
-
-
-def _write_event(run: Path, step: int, **members: object) -> None:
-    event = {"event": "save", "step": step, **members}
-    if rank_and_world_size()[0] == COORDINATOR and attempt(lambda: posix.exists_directory(run)).value:
+def _write_event(run: Path, step: int, clock: PhaseClock, **members: object) -> None:
+    event = {"event": "save", "step": step, **members, "seconds": clock.seconds, "stall": clock.stall}
+    if attempt(lambda: posix.exists_directory(run)).value:
         attempt_or_warn(f"{run}: no event was written", lambda: append_event(run, event))
 
 

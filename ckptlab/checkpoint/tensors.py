@@ -83,7 +83,7 @@ def describe(name: str, tensor: Tensor, rank: int, world_size: int) -> LocalTens
     spec = TensorSpec(DTYPE_NAMES[tensor.dtype], tuple(tensor.shape))
     if not isinstance(tensor, DTensor):
         everything = Part(whole(spec.shape), (0,) * tensor.ndim)
-        return LocalTensor(spec, (everything,), tuple(range(world_size)), tensor.detach())
+        return LocalTensor(spec, (everything,), _everybody(world_size), tensor.detach())
     for placement in tensor.placements:
         if type(placement).__name__ not in PLACEMENTS:
             raise UsageError(f"{name!r} is placed as {placement}: only {', '.join(PLACEMENTS)} can be saved")
@@ -102,6 +102,12 @@ def describe(name: str, tensor: Tensor, rank: int, world_size: int) -> LocalTens
             f"{list(tensor.shape)}; cut it as torch.chunk does (distribute_tensor)"
         )
     return LocalTensor(spec, parts, _replicas(tensor.placements, mesh, place, world_size), local)
+
+
+@lru_cache(maxsize=1)
+def _everybody(world_size: int) -> tuple[int, ...]:
+    """Return all ranks: the same tuple for all tensors, because a world may be large."""
+    return tuple(range(world_size))
 
 
 def _make_up(parts: tuple[Part, ...], local: Tensor) -> bool:

@@ -56,7 +56,7 @@ def _say_summary(summary: Summary, as_json: bool) -> None:
     if summary.first_saves is not None:
         rows.append(("a save takes", f"{summary.first_saves:.2f} s at first, {summary.last_saves:.2f} s lately"))
     for resume in summary.resumes:
-        lost = "" if resume.lost_seconds is None else f", {resume.lost_seconds:.1f} s after the newest save"
+        lost = "" if resume.lost_seconds is None else f", {resume.lost_seconds:.1f} s after it was saved or loaded before"
         refused = f"; refused: {', '.join(map(str, resume.refused))}" if resume.refused else ""
         rows.append(("resumed", f"from step {resume.step}{lost}{refused}"))
     say_table(rows)

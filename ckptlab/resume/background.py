@@ -5,6 +5,8 @@ without `close` first writes to its end what it has begun. Whether a save is ove
 their main threads, so that all of them go the same way.
 """
 
+import atexit
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,8 @@ from ckptlab.checkpoint.collectives import Group, Outcome, RanksDisagree, attemp
 from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.host_buffer import HostBuffer
 from ckptlab.errors import SaveError
+
+logger = logging.getLogger("ckptlab")
 
 
 class BackgroundSaver:
@@ -29,6 +33,7 @@ class BackgroundSaver:
         self._group = Group.of_world()
         self._buffer = HostBuffer()
         self._in_flight: _InFlight | None = None
+        atexit.register(self._tell_unasked)  # comes after all threads have ended
 
     @property
     def step(self) -> int | None:
@@ -87,10 +92,16 @@ class BackgroundSaver:
         outcome = Outcome() if ended is None else ended.outcome()
         self._in_flight = None
         self._group.close()
+        atexit.unregister(self._tell_unasked)
         if ended is not None and outcome.error is not None:
             _refuse(ended.step, outcome, f"{type(outcome.error).__name__}: {outcome.error}", ())
         path: Path | None = outcome.value
         return path
+
+    def _tell_unasked(self) -> None:
+        """Say at the end of a process that did not ask what its last save came to, if it failed."""
+        if self._in_flight is not None and (error := self._in_flight.outcome().error) is not None:
+            logger.error("%s", error)
 
 
 class _InFlight:
@@ -127,4 +138,6 @@ def _refuse(step: int, outcome: Outcome, why: str, lost: tuple[int, ...]) -> NoR
     """Raise this rank's own error where it has one: that says whether the step is committed."""
     if isinstance(outcome.error, SaveError):
         raise outcome.error
+    if outcome.error is None:
+        raise SaveError(f"step {step} is saved; then {why}", committed=True, lost=lost)
     raise SaveError(f"step {step} may or may not be saved: {why}", committed=None, lost=lost) from outcome.error

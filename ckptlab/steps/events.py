@@ -32,6 +32,6 @@ def read_events(run: Place) -> list[dict[str, object]]:
 def _parse(line: bytes) -> dict[str, object] | None:
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return event if isinstance(event, dict) else None

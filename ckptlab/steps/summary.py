@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
+from math import isfinite
 from statistics import median
 
 DRIFT_SAVES = 5  # so many of the first and of the last saves are compared
@@ -11,7 +12,7 @@ DRIFT_SAVES = 5  # so many of the first and of the last saves are compared
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """A step that was loaded. `lost_seconds` is the time since the save before it: work in vain, and the restart."""
+    """A step that was loaded. `lost_seconds` is the time since its save, or the load before: work in vain, and the restart."""
 
     step: int
     lost_seconds: float | None
@@ -60,16 +61,18 @@ def _stall_share(known: list[Mapping[str, object]]) -> float | None:
 
 
 def _resumes(known: list[Mapping[str, object]]) -> Iterable[Resume]:
-    newest: Mapping[str, object] | None = None
+    since: dict[object, Mapping[str, object]] = {}  # by step: its save, or the last load of it
     for event in known:
-        if event.get("outcome") == "committed":
-            newest = event
-        if event["event"] == "load" and isinstance(step := event.get("step"), int):
+        step = event.get("step")
+        if event.get("outcome") == "committed" and isinstance(step, int):
+            since[step] = event
+        if event["event"] == "load" and isinstance(step, int):
             refused = event.get("refused")
             members = refused if isinstance(refused, list) else []
             numbers = (member.get("step") for member in members if isinstance(member, dict))
-            lost = _between(newest, event) if newest is not None else None
+            lost = _between(since[step], event) if step in since else None
             yield Resume(step, lost, tuple(number for number in numbers if isinstance(number, int)))
+            since[step] = event
 
 
 def _seconds(event: Mapping[str, object]) -> float | None:
@@ -79,7 +82,7 @@ def _seconds(event: Mapping[str, object]) -> float | None:
 
 def _numbers(events: Iterable[Mapping[str, object]], *names: str) -> list[float]:
     found = (event.get(name) for event in events for name in names)
-    return [value for value in found if isinstance(value, int | float) and not isinstance(value, bool)]
+    return [value for value in found if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)]
 
 
 def _between(before: Mapping[str, object], event: Mapping[str, object]) -> float:

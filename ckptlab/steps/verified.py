@@ -78,6 +78,7 @@ class StepReader:
 
     def _open(self, file: str) -> None:
         if file != self._file:
+            self._file = None
             self._stack.close()
             self._opened = self._stack.enter_context(store.open_to_read(self._path / file))
             self._file = file

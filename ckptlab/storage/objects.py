@@ -40,15 +40,18 @@ HINTS = {  # what is in an answer, what to say of it
 def connect(bucket: str) -> "Bucket":
     """Give a bucket with its own connections; nothing is sent yet."""
     patience = _patience()
-    store = S3Store(
-        bucket,
-        client_options={  # these replace what the environment says of the client
-            "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true", "on", "yes", "y"),
-            "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
-            "timeout": patience,
-        },
-        retry_config={"max_retries": MAX_RETRIES, "retry_timeout": patience},
-    )
+    try:
+        store = S3Store(
+            bucket,
+            client_options={  # these replace what the environment says of the client
+                "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true", "on", "yes", "y"),
+                "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
+                "timeout": patience,
+            },
+            retry_config={"max_retries": MAX_RETRIES, "retry_timeout": patience},
+        )
+    except BaseError:
+        raise UsageError(f"s3://{bucket}: a variable AWS_... of the environment has a value that it cannot have") from None
     return Bucket(f"s3://{bucket}", store)
 
 
@@ -133,6 +136,7 @@ class Bucket:
 
 
 def _unknown(text: str) -> str:
-    """Say what is known of an error: which request, after how many tries, the status; not the body of the answer."""
-    first = re.sub(r"//[^/\s]*@", "//", text.split("\n")[0].split("<")[0]).strip(" :")
-    return f"the store did not do what it was asked: {first[:300]}; try again, and see that AWS_ENDPOINT_URL can be reached"
+    """Say what is known of an error, in words of its own: the status, and after how many tries."""
+    known = re.findall(r"\b[1-5][0-9]{2} [A-Z][A-Za-z ]+|after [0-9]+ retries|timed out", text)
+    told = f" ({', '.join(dict.fromkeys(known))})" if known else ""
+    return f"the store did not do what it was asked{told}; try again, and see that AWS_ENDPOINT_URL can be reached"

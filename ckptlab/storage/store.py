@@ -4,6 +4,7 @@ This is all that steps and loads ask of a place. What changes a run on disk call
 """
 
 import os
+import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -35,7 +36,7 @@ def place(named: str | os.PathLike[str] | ObjectPath) -> Place:
 
 def on_disk(named: str | os.PathLike[str]) -> Path:
     """Give the path on disk that a person named; raise `UsageError` for an address, which would name a directory `s3:`."""
-    if "://" in str(named):
+    if re.match("[a-z0-9]+:/", str(named)):  # a Path of an address has lost a slash
         raise UsageError("a run is trained on a disk that all ranks share; `ckptlab push` puts its steps into an object store")
     return Path(named)
 

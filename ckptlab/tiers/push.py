@@ -1,4 +1,4 @@
-"""Put a committed step of a run on disk into an object store. No torch; one process calls it, training or not.
+"""Put a committed step of a run on disk into an object store. No torch; one process at a time pushes to an address.
 
 1. refuse    another step of this number is committed there
 2. send      each file that is not there with its size and sum; every block is verified as it is read from the disk
@@ -6,7 +6,8 @@
 4. commit    put the manifest, if none is there: from now on the step exists
 
 Killed anywhere before the last, it leaves no step; the next push sends what is missing. Parts of a file that was under way
-then stay in the store, unseen and paid for: give the bucket a rule that aborts incomplete uploads after a day.
+then stay in the store, unseen and paid for: give the bucket a rule that aborts incomplete uploads after a day. Two that push
+other steps of one number at once would write over each other's files: the sums tell, but a step is lost.
 """
 
 from collections.abc import Callable, Iterator
