@@ -120,7 +120,11 @@ class Proxy:
                     proxy.released.wait()
                     self.close_connection = True
                 elif isinstance(fault, int):
-                    self.send(fault, {}, b"<Error><Code>Broken</Code><Message>AKIA-SECRET</Message></Error>")
+                    self.send(
+                        fault,
+                        {},
+                        b"the token AKIA-SECRET has expired <Error><Code>Broken</Code><Message>AKIA-SECRET</Message></Error>",
+                    )
                 elif fault == "lose":
                     self.send(200, {"ETag": '"0"'}, b"")
                 else:

@@ -138,5 +138,5 @@ class Bucket:
 def _unknown(text: str) -> str:
     """Say what is known of an error, in words of its own: the status, and after how many tries."""
     known = re.findall(r"\b[1-5][0-9]{2} [A-Z][A-Za-z ]+|after [0-9]+ retries|timed out", text)
-    told = f" ({', '.join(dict.fromkeys(known))})" if known else ""
+    told = f": {', '.join(dict.fromkeys(known))}" if known else ""
     return f"the store did not do what it was asked{told}; try again, and see that AWS_ENDPOINT_URL can be reached"
