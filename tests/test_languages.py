@@ -7,7 +7,7 @@ from babel.messages.catalog import Catalog
 from babel.messages.pofile import write_po
 
 from ckptlab.cli.main import run
-from ckptlab.course.languages import Message, say, tell
+from ckptlab.course.languages import Message, Told, say, tell
 from ckptlab.course.quiz.bank import bank_files, read
 
 STATUS = Message("quiz.status", "Question {number} of {total}, {right} right", {"number": 3, "total": 6, "right": 2})
@@ -20,6 +20,7 @@ def locale(tmp_path: Path) -> Path:
     catalog.add(STATUS.text, "Qüéstïön {number} öf {total}, {right} rïght", context="quiz.status")
     catalog.add("Right.", "Rïght.", context="quiz.right", flags=["fuzzy"])
     catalog.add("Not yet, then.", "Nöt yét.", context="quiz.not-yet")
+    catalog.add("ID {id}", "ID {id}", context="quiz.same", flags=["fuzzy"])
     catalog.add("Best: {points}", "Bést: {pöints}", context="quiz.best")
     catalog.add("Begin", "", context="quiz.begin")
     with (tmp_path / "qps.po").open("wb") as file:
@@ -74,6 +75,11 @@ def test_a_message_within_a_message_is_told_in_one_language_at_a_time(locale: Pa
     )
     assert (told.english, told.translation) == ("Question Right. of six, 2 right", "Qüéstïön Rïght. öf six, 2 rïght")
     assert told.is_draft
+
+
+def test_a_draft_that_is_the_english_is_not_told_twice(locale: Path) -> None:
+    message = Message("quiz.same", "ID {id}", {"id": 5})
+    assert tell(message, "ig", locale) == Told(english="ID 5")
 
 
 def test_braces_of_code_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:

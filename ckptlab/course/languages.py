@@ -87,6 +87,8 @@ def tell(message: Message, language: str | None = None, folder: Path = LOCALE) -
         return Told(english=english)
     text, is_draft = found or (message.text, False)
     translation = fill(text, {**message.values, **{name: told.translation or told.english for name, told in inner.items()}})
+    if translation == english:  # as of an ID, or a name that is kept
+        return Told(english=english)
     is_draft = is_draft or any(told.is_draft for told in inner.values())
     return Told(english=english, translation=translation, language=language, is_draft=is_draft)
 
