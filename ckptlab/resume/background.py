@@ -33,6 +33,7 @@ class BackgroundSaver:
         self._group = Group.of_world()
         self._buffer = HostBuffer()
         self._in_flight: _InFlight | None = None
+        self.write_seconds = 0.0  # of the last save that has ended
         atexit.register(self._tell_unasked)  # comes after all threads have ended
 
     @property
@@ -74,6 +75,7 @@ class BackgroundSaver:
         if self._in_flight is None:
             return None
         step, outcome = self._in_flight.step, self._in_flight.outcome()
+        self.write_seconds = self._in_flight.seconds
         self._in_flight = None
         try:
             group.agree(Outcome(error=outcome.error))
@@ -109,6 +111,7 @@ class _InFlight:
 
     def __init__(self, step: int, save: Callable[[], Path]) -> None:
         self.step = step
+        self.seconds = 0.0  # how long it took, when the thread has ended
         self._save: Callable[[], Path] | None = save
         self._outcome = Outcome(error=RuntimeError("the thread ended before its work was done"))
         self._thread = Thread(target=self._run, name=f"ckptlab save of step {step}")
@@ -130,7 +133,9 @@ class _InFlight:
     def _run(self) -> None:
         assert self._save is not None, "it runs once"
         time.sleep(0)  # the caller goes on first: this thread would keep the interpreter's lock for 5 ms
+        since = time.monotonic()
         self._outcome = attempt(self._save)
+        self.seconds = time.monotonic() - since
         self._save = None  # lets the copy go
 
 

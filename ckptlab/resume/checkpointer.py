@@ -22,6 +22,7 @@ from ckptlab.errors import CorruptError, LoadError, ResumeError, SaveError, Step
 from ckptlab.format.files import MAX_FILE_BYTES
 from ckptlab.format.names import step_name
 from ckptlab.resume.background import BackgroundSaver
+from ckptlab.resume.schedule import Schedule
 from ckptlab.resume.train_state import TrainState
 from ckptlab.steps.events import append_event
 from ckptlab.steps.housekeeping import clean_temporary, set_aside
@@ -39,7 +40,8 @@ class Checkpointer:
         self,
         run: str | Path,
         *,
-        every: int | None = None,
+        every: int | Literal["auto"] | None = None,
+        mtbf_hours: float | None = None,
         keep_last: int | None = 3,
         keep_every: int | None = None,
         max_file_bytes: int = MAX_FILE_BYTES,
@@ -50,7 +52,9 @@ class Checkpointer:
 
         Args:
             run: the run's directory, on storage that all ranks share; made when it is not there.
-            every: `save_if_due` saves at multiples of so many steps; None: never.
+            every: `save_if_due` saves at multiples of so many steps; None: never; "auto": as often as loses least, by what
+                saves have cost in this run; see `ckptlab.resume.interval`. The event "interval" says what was decided.
+            mtbf_hours: for "auto", the mean time between failures of the whole job.
             keep_last: how many whole steps to keep; None keeps all.
             keep_every: steps that are multiples of it are kept for good.
             max_file_bytes: of tensors in one file; a larger tensor stands alone.
@@ -61,13 +65,13 @@ class Checkpointer:
                 for it ("wait"), or `save_if_due` leaves a step out that is due while one is being written ("skip").
         """
         check_rule(keep_last, keep_every)
-        if min(every or 1, max_file_bytes) < 1 or every == 0:
-            raise UsageError(f"every={every}, max_file_bytes={max_file_bytes}: at least 1; every may be None")
+        if max_file_bytes < 1:
+            raise UsageError(f"max_file_bytes={max_file_bytes}: at least 1")
         if on_save_error not in ("raise", "warn"):
             raise UsageError(f"on_save_error={on_save_error!r}: 'raise' or 'warn'")
         if background not in (None, "wait", "skip"):
             raise UsageError(f"background={background!r}: 'wait', 'skip' or None")
-        self.run, self.every, self.on_save_error = on_disk(run), every, on_save_error
+        self.run, self.on_save_error, self._schedule = on_disk(run), on_save_error, Schedule(every, mtbf_hours)
         self.keep_last, self.keep_every, self.max_file_bytes = keep_last, keep_every, max_file_bytes
         self.background = background
         self._group: Group | None = None
@@ -107,7 +111,7 @@ class Checkpointer:
 
         Returns what `save` does; None too where `background="skip"` leaves the step out.
         """
-        if self.every is None or state.step % self.every != 0:
+        if not self._schedule.is_due(state.step):
             return None
         return self._save_or_warn(state, may_skip=self.background == "skip")
 
@@ -166,9 +170,12 @@ class Checkpointer:
         if saver is not None:
             made = made.then(partial(saver.copy, made.value))
         try:
-            group.agree(Outcome(error=made.error))
+            decision = group.agree(Outcome(error=made.error), lambda _: self._schedule.decide(state.step, since))
         except RanksDisagree as error:
             raise SaveError(f"step {state.step} is not saved in {self.run}: {error}", lost=error.lost) from error
+        self._schedule.follow(state.step, decision)
+        if decision is not None and group.is_coordinator:
+            self._write_event({"event": "interval", "step": state.step, **decision})
         write = partial(
             save,
             self.run,
@@ -179,10 +186,13 @@ class Checkpointer:
             max_file_bytes=self.max_file_bytes,
         )
         if saver is None:
-            return write(group=group)
-        stall = time.monotonic() - since
-        saver.start(state.step, lambda ranks: write(group=ranks, stall=stall))
-        return self.run / step_name(state.step)
+            path = write(group=group)
+        else:
+            stall = time.monotonic() - since
+            saver.start(state.step, lambda ranks: write(group=ranks, stall=stall))
+            path = self.run / step_name(state.step)
+        self._schedule.saved(state.step, since, saver.write_seconds if saver is not None else 0.0)
+        return path
 
     def resume(self, state: TrainState) -> int:
         """Load the newest whole step into `state` and return its number; 0 where the run has no step yet. Every rank calls it.
@@ -197,6 +207,11 @@ class Checkpointer:
             SaveError: the save in flight failed; nothing was loaded.
         """
         self.wait()
+        step = self._resume(state)
+        self._schedule.start(step)
+        return step
+
+    def _resume(self, state: TrainState) -> int:
         group = self._open()
         refused: dict[int, str] = {}
         changed = False

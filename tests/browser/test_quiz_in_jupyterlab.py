@@ -215,7 +215,7 @@ def test_a_quiz_is_failed_reloaded_in_the_middle_and_passed_in_a_new_attempt_by_
 def test_it_can_be_read_on_the_dark_theme_and_on_a_narrow_page(quiz: Notebook, photograph) -> None:
     start(quiz)
     choose(quiz, rows(quiz)[0])
-    wait_for(quiz, "Read again: ")
+    wait_for(quiz, "lab 02, “")
     press(quiz, "Report this question")
     quiz.cell(CELL).locator("textarea:visible").wait_for()
     for theme in ("JupyterLab Dark", "JupyterLab Light"):
