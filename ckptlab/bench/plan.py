@@ -56,7 +56,7 @@ def plan_times(model: Shapes, world_sizes: Sequence[int], limit: float) -> Itera
     """Plan a model and its optimizer for each world size, ascending, and yield what it took; `limit` is DCP's, in seconds."""
     shapes = with_moments(model)
     without_ranks = _manifest_bytes(_plan(shapes, 1), 0)
-    dcp_rate = 0.0  # seconds a rank
+    dcp_rate = _dcp_seconds(shapes, 1)  # a rank; the first world size may be too large already
     for world_size in sorted(world_sizes):
         begin = time.perf_counter()
         plan = _plan(shapes, world_size)

@@ -1,4 +1,4 @@
-"""`RUN/events.jsonl`: a line a save, load, delete or wait, by the coordinator for people and figures; load never reads it.
+"""`RUN/events.jsonl`: a line a save, load, delete, wait or interval, by the coordinator for people; load never reads it.
 
 `stall` is the seconds that training waited: in a save, and in a wait for a save in the background; their sum is all of it.
 """
