@@ -16,18 +16,17 @@ from types import TracebackType
 from typing import Literal, Self
 
 from ckptlab.checkpoint.collectives import Group, Outcome, RanksDisagree, attempt, attempt_or_warn
-from ckptlab.checkpoint.load import Loaded, load
 from ckptlab.checkpoint.save import save
-from ckptlab.errors import CorruptError, LoadError, ResumeError, SaveError, StepError, UsageError
+from ckptlab.errors import SaveError, StepError, UsageError
 from ckptlab.format.files import MAX_FILE_BYTES
 from ckptlab.format.names import step_name
 from ckptlab.resume.background import BackgroundSaver
+from ckptlab.resume.restore import restore
 from ckptlab.resume.schedule import Schedule
 from ckptlab.resume.train_state import TrainState
 from ckptlab.steps.events import append_event
-from ckptlab.steps.housekeeping import clean_temporary, set_aside
+from ckptlab.steps.housekeeping import clean_temporary
 from ckptlab.steps.retention import check_rule
-from ckptlab.steps.steps import list_steps
 from ckptlab.storage import RunLock, on_disk, posix
 
 logger = logging.getLogger("ckptlab")
@@ -207,77 +206,9 @@ class Checkpointer:
             SaveError: the save in flight failed; nothing was loaded.
         """
         self.wait()
-        step = self._resume(state)
+        step = restore(self.run, state, self._open(), self._write_event)
         self._schedule.start(step)
         return step
-
-    def _resume(self, state: TrainState) -> int:
-        group = self._open()
-        refused: dict[int, str] = {}
-        changed = False
-        while True:
-            step = self._choose(group, refused, changed)
-            if step is None:
-                return 0
-            try:
-                loaded = load(self.run / step_name(step), state.wanted, verify_first=False, group=group)
-            except CorruptError as error:
-                refused[step], changed = str(error), changed or error.state_changed
-                continue
-            except LoadError as error:
-                error.state_changed = error.state_changed or changed
-                raise
-            self._take(group, state, loaded, refused)
-            return step
-
-    def _choose(self, group: Group, refused: dict[int, str], changed: bool) -> int | None:
-        """Return the newest whole step that was not refused, on every rank; None for a run without any step."""
-        try:
-            step: int | None = group.from_coordinator(lambda: self._newest(refused))
-        except RanksDisagree as error:
-            raise ResumeError(str(error), state_changed=changed) from error
-        return step
-
-    def _newest(self, refused: dict[int, str]) -> int | None:
-        steps = list_steps(self.run)
-        refused.update({step.number: step.fault for step in steps if step.fault is not None})
-        whole = [step.number for step in steps if step.number not in refused]
-        if steps and not whole:
-            reasons = "; ".join(f"step {number}: {why}" for number, why in sorted(refused.items(), reverse=True)[:3])
-            raise ResumeError(f"no step of {self.run} can be loaded ({reasons}); move the directory away to start afresh")
-        return max(whole, default=None)
-
-    def _take(self, group: Group, state: TrainState, loaded: Loaded, refused: dict[int, str]) -> None:
-        """Make the loaded step the state of the run, on all ranks or none of them goes on."""
-        step = loaded.manifest.step
-        try:
-            group.agree(attempt(lambda: state.accept(loaded)))
-            group.from_coordinator(lambda: self._set_later_aside(step))
-        except RanksDisagree as error:
-            raise ResumeError(f"step {step} of {self.run} was loaded but not taken: {error}", state_changed=True) from error
-        if group.is_coordinator:
-            self._write_load_event(loaded, refused, group)
-            for number, why in sorted(refused.items()):
-                logger.warning("%s: step %d was passed over: %s", self.run, number, why)
-            for sentence in state.promises_lost(loaded):
-                logger.warning("%s: resumed from step %d: %s", self.run, step, sentence)
-
-    def _set_later_aside(self, step: int) -> None:
-        for later in list_steps(self.run):
-            if later.number > step:
-                logger.warning("%s is set aside as %s", later.path, set_aside(later.path, "bad").name)
-
-    def _write_load_event(self, loaded: Loaded, refused: dict[int, str], group: Group) -> None:
-        self._write_event(
-            {
-                "event": "load",
-                "step": loaded.manifest.step,
-                "outcome": "loaded",
-                "ranks": group.world_size,
-                "bytes": sum(record.num_bytes for record in loaded.manifest.files.values()),
-                "refused": [{"step": number, "why": why} for number, why in sorted(refused.items())],
-            }
-        )
 
     def _write_event(self, event: Mapping[str, object]) -> None:
         attempt_or_warn(f"{self.run}: no event was written", lambda: append_event(self.run, event))
