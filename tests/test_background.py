@@ -222,6 +222,9 @@ def test_a_full_disk_shows_at_the_next_call_on_every_rank_and_the_run_can_go_on(
         assert ("step 6 is not saved" in said) == (call in ("warned", "body")), call
         assert numbers(run) == [7]
         assert not list(run.glob(".tmp-*"))
+        saves = [(event["step"], event["outcome"]) for event in read_events(run) if event["event"] == "save"]
+        in_place_of = [(7, "failed")] if call == "save" else []
+        assert saves == [(6, "failed"), *in_place_of, (7, "committed")]
 
 
 def save_without_a_thread(run: Path) -> None:

@@ -1,5 +1,7 @@
 """Names that only some ranks hold, buffers that differ between ranks, and the kinds of tensor that are refused by name."""
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -246,3 +248,19 @@ def test_what_cannot_be_saved_is_refused_by_name(what: str, words: str, tmp_path
         world.run(save_odd, tmp_path, what)
     assert words in str(caught.value)
     assert not list(tmp_path.glob("*step*"))
+
+
+def save_on_a_mesh_that_is_given_up(run: Path) -> bool:
+    """Save a tensor on a mesh, let both go, and return whether the mesh is still there."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    save(run, 1, Contents(model={"weight": distribute_tensor(torch.ones(4), mesh, [Shard(0)])}))
+    found = weakref.ref(mesh)
+    del mesh
+    dist.destroy_process_group()
+    gc.collect()
+    return found() is not None
+
+
+def test_a_save_holds_no_mesh_whose_groups_would_keep_their_threads_and_files(tmp_path: Path) -> None:
+    with World(2) as world:
+        assert world.run(save_on_a_mesh_that_is_given_up, tmp_path) == [False, False]

@@ -22,6 +22,7 @@ EVENTS = [
     save(11, 40, stall=5, write=9.5),
     {"v": 1, "at": "2026-12-01T10:11:30.000Z", "event": "wait", "step": 40, "stall": 2},  # for a save in the background
     save(12, 50, stall=6, write=9.5),
+    {**save(13, 60, stall=8, write=0, outcome="refused"), "why": "rank 1: the loss is 99"},
 ]
 
 
@@ -31,22 +32,25 @@ def test_show_of_a_run_says_what_saves_and_resumes_have_cost(tmp_path: Path, cap
     assert json.loads(capsys.readouterr().out) == {
         "committed": 6,
         "failed": 1,
+        "refused": [{"step": 60, "why": "rank 1: the loss is 99"}],
         "num_bytes": 6000,
         "stall": 3.5,  # of 1, 3, 4, 3, 5, 6
-        "stall_share": 22
-        / 300,  # 3 + 2 + 4 and 5 + 2 + 6 s stood in 3 and 2 minutes: what a resume lies between does not count
+        "stall_share": 30
+        / 360,  # 3 + 2 + 4 and 5 + 2 + 6 + 8 s stood in 3 and 3 minutes: what a resume lies between does not count
         "first_saves": 2.5,
         "last_saves": 10.0,
         "resumes": [{"step": 20, "lost_seconds": 390.0, "refused": [40]}],
     }
     assert run(["show", str(tmp_path)]) == 0
-    assert "refused: 40" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "refused: 40" in said
+    assert "step 60: rank 1: the loss is 99" in said
 
 
 def test_events_that_are_not_as_they_should_be_cost_only_themselves(tmp_path: Path, capsys) -> None:
     odd = [{}, {"event": "save"}, {"event": "load", "at": "yesterday"}, {"event": "load", "at": "2026-12-01", "step": 3},
            {**EVENTS[0], "stall": "long", "seconds": [1], "bytes": True}, {**EVENTS[5], "refused": 7}, [1],
-           {**EVENTS[0], "stall": float("inf")}]  # fmt: skip
+           {**EVENTS[0], "stall": float("inf")}, {**EVENTS[-1], "step": "six"}]  # fmt: skip
     (tmp_path / "events.jsonl").write_text(
         "".join(json.dumps(event) + "\n" for event in odd) + "[" * 100_000 + '\n{"event": "sa'
     )

@@ -26,7 +26,6 @@ class HostBuffer:
 
     def __init__(self) -> None:
         self._memory = torch.empty(0, dtype=torch.uint8)
-        self._layout: list[tuple[torch.dtype, torch.Size]] = []
         self._places: list[Tensor] = []
 
     def copy(self, contents: Contents, rank: int, world_size: int) -> Contents:
@@ -56,11 +55,9 @@ class HostBuffer:
         )
 
     def _copied(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        layout = [(tensor.dtype, tensor.shape) for tensor in tensors]
-        if layout != self._layout:
+        if [(place.dtype, place.shape) for place in self._places] != [(tensor.dtype, tensor.shape) for tensor in tensors]:
             with torch.inference_mode(False):  # else only who is in it could write into the buffer
                 self._lay_out(tensors)
-            self._layout = layout
         for place, tensor in zip(self._places, tensors, strict=True):
             place.copy_(tensor)
         return self._places
@@ -69,7 +66,7 @@ class HostBuffer:
         """Give every tensor its place, contiguous, one after the other."""
         sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
         begins = list(accumulate((-(-size // ALIGNMENT) * ALIGNMENT for size in sizes), initial=0))
-        self._layout, self._places = [], []  # if there is no memory, nothing has a place
+        self._places = []  # if there is no memory, nothing has a place
         if begins[-1] > len(self._memory):
             self._memory = self._memory[:0].clone()  # the old buffer goes before the new one comes
             self._memory = _host_memory(begins[-1])

@@ -12,9 +12,8 @@ class PhaseClock:
     `on_phase` must not raise: the other ranks would wait for this one.
     """
 
-    def __init__(self, on_phase: Callable[[str], None] | None, stall: float | None = None) -> None:
+    def __init__(self, on_phase: Callable[[str], None] | None) -> None:
         self.seconds: dict[str, float] = {}
-        self._stall = stall
         self._on_phase = on_phase
         self._since = time.monotonic()
 
@@ -25,8 +24,8 @@ class PhaseClock:
 
     @property
     def stall(self) -> float:
-        """Seconds that training waited: for all phases so far, unless it was told otherwise at the start."""
-        return round(sum(self.seconds.values()) if self._stall is None else self._stall, 6)
+        """Seconds that the caller has waited: for all phases so far."""
+        return round(sum(self.seconds.values()), 6)
 
     def done(self, phase: str) -> None:
         """Say that `phase` is over; phases end in the order of `PHASES`."""

@@ -12,6 +12,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from ckptlab.checkpoint import step_files
@@ -33,7 +34,7 @@ from ckptlab.errors import ReplicaMismatch, SaveError
 from ckptlab.format.checksums import BLOCK_BYTES, FileSums
 from ckptlab.format.files import MAX_FILE_BYTES
 from ckptlab.format.names import step_name
-from ckptlab.steps.events import append_event
+from ckptlab.steps.events import WriteEvent, append_event
 from ckptlab.steps.retention import check_rule, retire
 from ckptlab.storage import posix
 from ckptlab.storage.store import on_disk
@@ -49,7 +50,7 @@ def save(
     max_file_bytes: int = MAX_FILE_BYTES,
     group: Group | None = None,
     on_phase: Callable[[str], None] | None = None,
-    stall: float | None = None,
+    write_event: WriteEvent | None = None,
 ) -> Path:
     """Save `contents` as a step of `run` and return its directory. Every rank calls it, with the same `run` and `step`.
 
@@ -65,7 +66,8 @@ def save(
             larger; the same on every rank.
         group: the ranks; None makes a group of all ranks for this call.
         on_phase: called on every rank after each of `PHASES`; must not raise.
-        stall: for the event: seconds that training waits, when it does not wait for this function; None: as long as it takes.
+        write_event: called on the coordinator with the save's event and one for each step deleted; must not raise; None
+            appends it to the run's `events.jsonl`.
 
     Raises:
         SaveError: on every rank that is left, with the cause from the rank that failed, or with the ranks that are lost.
@@ -74,21 +76,25 @@ def save(
         UsageError: `keep_last` or `keep_every` is below 1.
     """
     check_rule(keep_last, keep_every)
-    run, clock = on_disk(run), PhaseClock(on_phase, stall)
+    run, clock = on_disk(run), PhaseClock(on_phase)
+    write_event = write_event or partial(append_event, run)
     is_coordinator = (rank_and_world_size()[0] if group is None else group.rank) == COORDINATOR
     try:
         with Group.lent(group) as ranks:
             plan = attempt(lambda: plan_save(step, contents, ranks.rank, ranks.world_size, max_file_bytes))
             sums = _save(run, plan, contents, ranks, clock)
             with suppress(RanksDisagree):  # the step is committed; a rank that is lost now shows at the next exchange
-                ranks.from_coordinator(lambda: _retire(run, keep_last, keep_every, step))  # the others wait for its end
+                work = partial(_retire, run, keep_last, keep_every, step, write_event)
+                ranks.from_coordinator(work)  # the others wait for its end
             clock.done("retire")
             if is_coordinator:
                 num_bytes = sum(part.file_bytes for part in sums.values())
-                _write_event(run, step, clock, outcome="committed", ranks=ranks.world_size, bytes=num_bytes)
+                write_event(_event(step, clock, outcome="committed", ranks=ranks.world_size, bytes=num_bytes))
             return run / step_name(step)
     except RanksDisagree as error:
-        raise _save_error(run, step, error, clock, is_coordinator) from error
+        if is_coordinator:
+            write_event(_event(step, clock, outcome="failed", error=str(error)))
+        raise _save_error(run, step, error, clock) from error
 
 
 def _save(run: Path, planned: Outcome, contents: Contents, group: Group, clock: PhaseClock) -> dict[str, FileSums]:
@@ -149,25 +155,22 @@ def _writing(directory: Path, group: Group) -> Iterator[StepWriter]:
         writer.close()
 
 
-def _save_error(run: Path, step: int, error: RanksDisagree, clock: PhaseClock, is_coordinator: bool) -> SaveError:
+def _save_error(run: Path, step: int, error: RanksDisagree, clock: PhaseClock) -> SaveError:
     """Return the error of this rank, which says whether the step is committed as far as this rank can know."""
     coordinator_lost = COORDINATOR in error.lost and clock.phase in ("agree", "commit")
     there = attempt(lambda: posix.exists_directory(run / step_name(step)))
     maybe_renamed = clock.phase == "commit" and (there.error is not None or there.value)
     committed = None if coordinator_lost or maybe_renamed else False
-    if is_coordinator:
-        _write_event(run, step, clock, outcome="failed", error=str(error))
     kind = ReplicaMismatch if error.kind == ReplicaMismatch.__name__ else SaveError
     what = "may or may not be saved" if committed is None else "is not saved"
     advice = "; start the ranks again and resume: the newest whole step is untouched" if error.lost else ""
     return kind(f"step {step} {what} in {run}: {error}{advice}", committed=committed, lost=error.lost)
 
 
-def _write_event(run: Path, step: int, clock: PhaseClock, **members: object) -> None:
-    event = {"event": "save", "step": step, **members, "seconds": clock.seconds, "stall": clock.stall}
-    if attempt(lambda: posix.exists_directory(run)).value:
-        attempt_or_warn(f"{run}: no event was written", lambda: append_event(run, event))
+def _event(step: int, clock: PhaseClock, **members: object) -> dict[str, object]:
+    return {"event": "save", "step": step, **members, "seconds": clock.seconds, "stall": clock.stall}
 
 
-def _retire(run: Path, keep_last: int | None, keep_every: int | None, step: int) -> None:
-    attempt_or_warn(f"{run}: old steps were not deleted", lambda: retire(run, keep_last, keep_every, step))
+def _retire(run: Path, keep_last: int | None, keep_every: int | None, step: int, write_event: WriteEvent) -> None:
+    work = partial(retire, run, keep_last, keep_every, step, write_event)
+    attempt_or_warn(f"{run}: old steps were not deleted", work)

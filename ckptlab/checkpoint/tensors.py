@@ -8,9 +8,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
@@ -87,21 +87,22 @@ def describe(name: str, tensor: Tensor, rank: int, world_size: int) -> LocalTens
     for placement in tensor.placements:
         if type(placement).__name__ not in PLACEMENTS:
             raise UsageError(f"{name!r} is placed as {placement}: only {', '.join(PLACEMENTS)} can be saved")
-    if not _is_ascending(tensor.device_mesh):
+    mesh, coordinate = tensor.device_mesh, tensor.device_mesh.get_coordinate()
+    ranks = _ranks_of(mesh)
+    if not ranks.ascend:
         raise UsageError(
-            f"{name!r} is on a mesh whose ranks do not ascend, {tensor.device_mesh.mesh.tolist()}: "
+            f"{name!r} is on a mesh whose ranks do not ascend, {ranks.by_place.tolist()}: "
             f"torch deals shards out by rank there, and not by place; make the mesh in the order of the ranks"
         )
-    mesh, coordinate = tensor.device_mesh, tensor.device_mesh.get_coordinate()
     place = None if coordinate is None else tuple(coordinate)
     with torch.no_grad():
-        local, parts = tensor.to_local().detach(), _parts(spec.shape, tensor.placements, mesh, place)
+        local, parts = tensor.to_local().detach(), _parts(spec.shape, tensor.placements, mesh.shape, place)
     if not _make_up(parts, local):
         raise UsageError(
             f"{name!r} is placed as {tensor.placements}, by which no rank of this mesh holds {list(local.shape)} here of "
             f"{list(tensor.shape)}; cut it as torch.chunk does (distribute_tensor)"
         )
-    return LocalTensor(spec, parts, _replicas(tensor.placements, mesh, place, world_size), local)
+    return LocalTensor(spec, parts, _replicas(tensor.placements, ranks, place, world_size), local)
 
 
 @lru_cache(maxsize=1)
@@ -129,12 +130,12 @@ def _shares_elements(tensor: Tensor) -> bool:
 
 @lru_cache(maxsize=1024)  # the layers of a model are alike
 def _parts(
-    shape: tuple[int, ...], placements: Placements, mesh: DeviceMesh, coordinate: tuple[int, ...] | None
+    shape: tuple[int, ...], placements: Placements, mesh_shape: tuple[int, ...], coordinate: tuple[int, ...] | None
 ) -> tuple[Part, ...]:
     """Return the boxes of the local part at a place of the mesh; none where the rank is not on it."""
     if coordinate is None:
         return ()
-    spans = [_spans(shape, dim, placements, mesh, coordinate) for dim in range(len(shape))]
+    spans = [_spans(shape, dim, placements, mesh_shape, coordinate) for dim in range(len(shape))]
     by_dim = [_with_local_begins(dim_spans) for dim_spans in spans]
     return tuple(
         Part(Box(tuple(s[0] for s in chosen), tuple(s[1] for s in chosen)), tuple(s[2] for s in chosen))
@@ -143,7 +144,7 @@ def _parts(
 
 
 def _spans(
-    shape: tuple[int, ...], dim: int, placements: Placements, mesh: DeviceMesh, coordinate: tuple[int, ...]
+    shape: tuple[int, ...], dim: int, placements: Placements, mesh_shape: tuple[int, ...], coordinate: tuple[int, ...]
 ) -> list[tuple[int, int]]:
     """Return which places of a dim this rank holds, as (begin, size) in local order.
 
@@ -155,9 +156,9 @@ def _spans(
     plain = [axis for axis, placement in shards.items() if not hasattr(placement, "split_factor")]
     spans = [(0, shape[dim])]
     for axis in (*plain, *sorted(shards.keys() - set(plain), reverse=True)):
-        made = math.prod(mesh.size(later) for later in shards if later > axis)
+        made = math.prod(mesh_shape[later] for later in shards if later > axis)
         split = getattr(shards[axis], "split_factor", 1)
-        spans = _deal(spans, 1 if split == made else split, mesh.size(axis), coordinate[axis])
+        spans = _deal(spans, 1 if split == made else split, mesh_shape[axis], coordinate[axis])
     return spans
 
 
@@ -195,23 +196,34 @@ def _with_local_begins(spans: list[tuple[int, int]]) -> list[tuple[int, int, int
 
 
 @lru_cache(maxsize=64)
-def _replicas(placements: Placements, mesh: DeviceMesh, coordinate: tuple[int, ...] | None, world_size: int) -> tuple[int, ...]:
-    ranks = _ranks(mesh)
-    if ranks.size != world_size or coordinate is None:
+def _replicas(
+    placements: Placements, ranks: "_MeshRanks", coordinate: tuple[int, ...] | None, world_size: int
+) -> tuple[int, ...]:
+    if ranks.by_place.size != world_size or coordinate is None:
         return ()
     same = tuple(slice(None) if p.is_replicate() else c for p, c in zip(placements, coordinate, strict=True))
-    return tuple(sorted(np.ravel(ranks[same]).tolist()))
+    return tuple(sorted(np.ravel(ranks.by_place[same]).tolist()))
 
 
-@lru_cache(maxsize=16)
-def _ranks(mesh: DeviceMesh) -> npt.NDArray[np.int64]:
-    """Return the ranks of a mesh by their places; torch works them out anew, slowly, each time that it is asked."""
-    return mesh.mesh.numpy()
+class _MeshRanks:
+    """The ranks of a mesh by their places, which torch works out anew, slowly, each time that it is asked.
+
+    It does not hold the mesh: that would keep the threads and connections of its groups, also of destroyed ones.
+    """
+
+    def __init__(self, mesh: DeviceMesh) -> None:
+        self.by_place = mesh.mesh.numpy()
+        self.ascend = all(bool((np.diff(self.by_place, axis=axis) > 0).all()) for axis in range(self.by_place.ndim))
 
 
-@lru_cache(maxsize=16)
-def _is_ascending(mesh: DeviceMesh) -> bool:
-    return all(bool((np.diff(_ranks(mesh), axis=axis) > 0).all()) for axis in range(mesh.ndim))
+_known: WeakKeyDictionary[DeviceMesh, _MeshRanks] = WeakKeyDictionary()
+
+
+def _ranks_of(mesh: DeviceMesh) -> _MeshRanks:
+    ranks = _known.get(mesh)
+    if ranks is None:
+        ranks = _known[mesh] = _MeshRanks(mesh)
+    return ranks
 
 
 def mesh_of(tensors: Mapping[str, Tensor]) -> dict[str, int]:

@@ -18,6 +18,8 @@ from ckptlab.steps.steps import Step, find_step, is_run
 from ckptlab.steps.summary import Summary, summarize
 from ckptlab.storage import Place
 
+LAST_REFUSALS = 5  # so many are told with their reasons
+
 
 @click.command(cls=Door)
 @click.argument("path", metavar="STEP|RUN", callback=to_place)
@@ -49,7 +51,8 @@ def _say_summary(summary: Summary, as_json: bool) -> None:
     if as_json:
         say_json(asdict(summary))
         return
-    rows = [("saves", f"{summary.committed} committed, {summary.failed} failed; {decimal(summary.num_bytes)}")]
+    refused = f", {len(summary.refused)} refused" if summary.refused else ""
+    rows = [("saves", f"{summary.committed} committed, {summary.failed} failed{refused}; {decimal(summary.num_bytes)}")]
     if summary.stall is not None:
         share = "" if summary.stall_share is None else f", {summary.stall_share:.1%} of the time from save to save"
         rows.append(("training stood still", f"{summary.stall:.2f} s for a save{share}"))
@@ -59,6 +62,7 @@ def _say_summary(summary: Summary, as_json: bool) -> None:
         lost = "" if resume.lost_seconds is None else f", {resume.lost_seconds:.1f} s after it was saved or loaded before"
         refused = f"; refused: {', '.join(map(str, resume.refused))}" if resume.refused else ""
         rows.append(("resumed", f"from step {resume.step}{lost}{refused}"))
+    rows += [("refused", f"step {refusal.step}: {refusal.why}") for refusal in summary.refused[-LAST_REFUSALS:]]
     say_table(rows)
 
 

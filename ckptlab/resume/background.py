@@ -112,13 +112,12 @@ class _InFlight:
     def __init__(self, step: int, save: Callable[[], Path]) -> None:
         self.step = step
         self.seconds = 0.0  # how long it took, when the thread has ended
-        self._save: Callable[[], Path] | None = save
         self._outcome = Outcome(error=RuntimeError("the thread ended before its work was done"))
-        self._thread = Thread(target=self._run, name=f"ckptlab save of step {step}")
+        self._thread = Thread(target=self._run, args=(save,), name=f"ckptlab save of step {step}")
         try:
             self._thread.start()
         except RuntimeError:  # the system gives no thread; the other ranks' threads wait for this rank all the same
-            self._run()
+            self._run(save)
 
     @property
     def is_running(self) -> bool:
@@ -130,13 +129,11 @@ class _InFlight:
             self._thread.join()
         return self._outcome
 
-    def _run(self) -> None:
-        assert self._save is not None, "it runs once"
+    def _run(self, save: Callable[[], Path]) -> None:
         time.sleep(0)  # the caller goes on first: this thread would keep the interpreter's lock for 5 ms
         since = time.monotonic()
-        self._outcome = attempt(self._save)
+        self._outcome = attempt(save)
         self.seconds = time.monotonic() - since
-        self._save = None  # lets the copy go
 
 
 def _refuse(step: int, outcome: Outcome, why: str, lost: tuple[int, ...]) -> NoReturn:

@@ -15,16 +15,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from ckptlab.checkpoint.collectives import Group, Outcome, RanksDisagree, attempt, attempt_or_warn
+from ckptlab.checkpoint.collectives import Group, Outcome, RanksDisagree, attempt
+from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.save import save
 from ckptlab.errors import SaveError, StepError, UsageError
 from ckptlab.format.files import MAX_FILE_BYTES
 from ckptlab.format.names import step_name
 from ckptlab.resume.background import BackgroundSaver
+from ckptlab.resume.gate import Gate, ask, first_refusal
 from ckptlab.resume.restore import restore
 from ckptlab.resume.schedule import Schedule
+from ckptlab.resume.settings import check_alike
 from ckptlab.resume.train_state import TrainState
-from ckptlab.steps.events import append_event
+from ckptlab.steps.events import OnEvent, append_event, with_stall
 from ckptlab.steps.housekeeping import clean_temporary
 from ckptlab.steps.retention import check_rule
 from ckptlab.storage import RunLock, on_disk, posix
@@ -46,6 +49,8 @@ class Checkpointer:
         max_file_bytes: int = MAX_FILE_BYTES,
         on_save_error: Literal["raise", "warn"] = "raise",
         background: Literal["wait", "skip"] | None = None,
+        gate: Gate | None = None,
+        on_event: OnEvent | None = None,
     ) -> None:
         """Name the run; nothing is opened, nothing communicated yet.
 
@@ -57,11 +62,16 @@ class Checkpointer:
             keep_last: how many whole steps to keep; None keeps all.
             keep_every: steps that are multiples of it are kept for good.
             max_file_bytes: of tensors in one file; a larger tensor stands alone.
-            on_save_error: with "warn", a save that fails while all ranks are there, as on a full disk, is logged and the run
-                goes on; `save` returns None then, and of a save in the background `wait`.
+            on_save_error: with "warn", a save that fails while all ranks are there, as on a full disk, or that a gate refuses,
+                is logged and the run goes on; `save` returns None then, and of a save in the background `wait`.
             background: None: a save returns when the step is committed. Else it returns when the state is copied, into a
                 buffer of the size of this rank's state that is kept, and the step is written meanwhile. The next save waits
                 for it ("wait"), or `save_if_due` leaves a step out that is due while one is being written ("skip").
+            gate: asked on every rank before a save, with the state and the run's events so far; returns why the step must not
+                be saved, or None, and changes nothing. If one rank's refuses, or raises, the save fails on all (see
+                `on_save_error`), and the steps that there are stay. `ckptlab.resume.finite` is a gate.
+            on_event: called on the coordinator with every event as it stands in `events.jsonl`; when it raises, that is logged.
+                Of a save in the background it is called in the thread that writes, which waits for it.
         """
         check_rule(keep_last, keep_every)
         if max_file_bytes < 1:
@@ -72,7 +82,17 @@ class Checkpointer:
             raise UsageError(f"background={background!r}: 'wait', 'skip' or None")
         self.run, self.on_save_error, self._schedule = on_disk(run), on_save_error, Schedule(every, mtbf_hours)
         self.keep_last, self.keep_every, self.max_file_bytes = keep_last, keep_every, max_file_bytes
-        self.background = background
+        self.background, self.gate, self.on_event = background, gate, on_event
+        self._alike = {
+            "every": every,
+            "mtbf_hours": mtbf_hours,
+            "keep_last": keep_last,
+            "keep_every": keep_every,
+            "max_file_bytes": max_file_bytes,
+            "on_save_error": on_save_error,
+            "background": background,
+            "gate": None if gate is None else "given",
+        }
         self._group: Group | None = None
         self._saver: BackgroundSaver | None = None
         self._lock: RunLock | None = None
@@ -156,42 +176,67 @@ class Checkpointer:
         since, group = time.monotonic(), self._open()
         if (saver := self._saver) is not None:
             if may_skip and saver.is_busy(group):
-                if group.is_coordinator:
-                    self._write_event({"event": "save", "step": state.step, "outcome": "skipped"})
+                self._not_saved(state, group, since, outcome="skipped")
                 return None
-            self._or_warn(lambda: saver.finish(group))
+            try:
+                self._or_warn(lambda: saver.finish(group))
+            except SaveError as error:
+                self._not_saved(state, group, since, outcome="failed", error=f"the save before: {error}")
+                raise
         return self._or_warn(lambda: self._save(state, group, since))
 
     def _save(self, state: TrainState, group: Group, since: float) -> Path:
         """Save, or copy and begin to save; training has been waiting `since`, on `time.monotonic`."""
-        saver, check = self._saver, self._lock.check if self._lock is not None else lambda: None
-        made = attempt(check).then(state.contents)
-        if saver is not None:
-            made = made.then(partial(saver.copy, made.value))
-        try:
-            decision = group.agree(Outcome(error=made.error), lambda _: self._schedule.decide(state.step, since))
-        except RanksDisagree as error:
-            raise SaveError(f"step {state.step} is not saved in {self.run}: {error}", lost=error.lost) from error
-        self._schedule.follow(state.step, decision)
-        if decision is not None and group.is_coordinator:
-            self._write_event({"event": "interval", "step": state.step, **decision})
+        saver, contents = self._saver, self._agreed(state, group, since)
         write = partial(
             save,
             self.run,
             state.step,
-            made.value,
+            contents,
             keep_last=self.keep_last,
             keep_every=self.keep_every,
             max_file_bytes=self.max_file_bytes,
         )
         if saver is None:
-            path = write(group=group)
+            path = write(group=group, write_event=with_stall(self._write_event, lambda: time.monotonic() - since))
         else:
             stall = time.monotonic() - since
-            saver.start(state.step, lambda ranks: write(group=ranks, stall=stall))
+            write_event = with_stall(self._write_event, lambda: stall)
+            saver.start(state.step, lambda ranks: write(group=ranks, write_event=write_event))
             path = self.run / step_name(state.step)
         self._schedule.saved(state.step, since, saver.write_seconds if saver is not None else 0.0)
         return path
+
+    def _agreed(self, state: TrainState, group: Group, since: float) -> Contents:
+        """Return what is to be saved, or its copy, when it is there on all ranks and no rank's gate refuses it."""
+        saver, check = self._saver, self._lock.check if self._lock is not None else lambda: None
+        made = attempt(check).then(state.contents)
+        refusal = None if self.gate is None else ask(self.gate, state, self.run)  # also if that failed: a gate may communicate
+        if saver is not None and refusal is None:
+            made = made.then(partial(saver.copy, made.value))
+        try:
+            refused, decision = group.agree(
+                Outcome(refusal, made.error), lambda told: [first_refusal(told), self._schedule.decide(state.step, since)]
+            )
+        except RanksDisagree as error:
+            self._not_saved(state, group, since, outcome="failed", error=str(error))
+            raise SaveError(f"step {state.step} is not saved in {self.run}: {error}", lost=error.lost) from error
+        self._schedule.follow(state.step, decision)
+        if decision is not None and group.is_coordinator:
+            self._write_event({"event": "interval", "step": state.step, **decision})
+        if refused is not None:
+            self._not_saved(state, group, since, outcome="refused", why=refused)
+            raise SaveError(
+                f"step {state.step} is not saved in {self.run}: the gate refused it, {refused}; what was saved before is "
+                f"untouched: resume from the newest whole step, with a smaller learning rate for example"
+            )
+        contents: Contents = made.value
+        return contents
+
+    def _not_saved(self, state: TrainState, group: Group, since: float, **members: object) -> None:
+        if group.is_coordinator:
+            stall = round(time.monotonic() - since, 6)
+            self._write_event({"event": "save", "step": state.step, **members, "stall": stall})
 
     def resume(self, state: TrainState) -> int:
         """Load the newest whole step into `state` and return its number; 0 where the run has no step yet. Every rank calls it.
@@ -211,21 +256,24 @@ class Checkpointer:
         return step
 
     def _write_event(self, event: Mapping[str, object]) -> None:
-        attempt_or_warn(f"{self.run}: no event was written", lambda: append_event(self.run, event))
+        append_event(self.run, event, self.on_event)
 
     def _open(self) -> Group:
         """Take the run's lock and remove what a killed save left behind, once. Every rank calls it."""
         if self._group is None:
             try:
                 self._group = Group.of_world()
+                told = Outcome({name: repr(value) for name, value in self._alike.items()})
+                self._group.agree(told, self._take_lock)
                 self._saver = BackgroundSaver() if self.background is not None else None
-                self._group.from_coordinator(self._take_lock)
             except RanksDisagree as error:
                 self.close()
-                raise StepError(str(error)) from error
+                kind = UsageError if error.kind == UsageError.__name__ else StepError
+                raise kind(str(error)) from error
         return self._group
 
-    def _take_lock(self) -> None:
+    def _take_lock(self, settings: list[dict[str, str]]) -> None:
+        check_alike(settings)
         posix.make_directory_durably(self.run)
         self._lock = RunLock.take(self.run)
         clean_temporary(self.run)

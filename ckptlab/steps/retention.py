@@ -1,11 +1,12 @@
 """Which old steps go. A step that is not whole never counts and never goes: it is for a person to look at."""
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 
 from ckptlab.errors import UsageError
 from ckptlab.format.names import PINNED
-from ckptlab.steps.events import append_event
+from ckptlab.steps.events import WriteEvent, append_event
 from ckptlab.steps.housekeeping import set_aside
 from ckptlab.steps.steps import Step, list_steps
 from ckptlab.storage import posix, store
@@ -29,18 +30,25 @@ def to_retire(steps: Sequence[Step], keep_last: int, keep_every: int | None, pin
     return [step for step in whole[:-keep_last] if step.number not in kept]
 
 
-def retire(run: Path, keep_last: int | None, keep_every: int | None, just_saved: int) -> list[int]:
+def retire(
+    run: Path,
+    keep_last: int | None,
+    keep_every: int | None,
+    just_saved: int,
+    write_event: WriteEvent | None = None,
+) -> list[int]:
     """Delete the steps that are to go, never the one just saved, and give back their numbers (coordinator).
 
-    Each is first renamed: a process killed while it deletes leaves trash, never half a step.
+    Each is first renamed: a process killed while it deletes leaves trash, never half a step. An event of each goes to
+    `write_event`; None appends it to the run's.
     """
     if keep_last is None:
         return []
-    steps = list_steps(run)
+    steps, write_event = list_steps(run), write_event or partial(append_event, run)
     pinned = {step.number for step in steps if step.whole and PINNED in store.list_names(step.path)}
     retired = to_retire(steps, keep_last, keep_every, pinned | {just_saved})
     rule = f"keep_last={keep_last}" + (f", keep_every={keep_every}" if keep_every is not None else "")
     for step in retired:
         posix.remove_tree(set_aside(step.path, "trash"))
-        append_event(run, {"event": "delete", "step": step.number, "outcome": "deleted", "rule": rule})
+        write_event({"event": "delete", "step": step.number, "outcome": "deleted", "rule": rule})
     return [step.number for step in retired]

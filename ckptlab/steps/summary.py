@@ -20,11 +20,20 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """A step that a gate kept from being saved."""
+
+    step: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """Seconds, bytes and shares; None where the events do not say."""
 
     committed: int
     failed: int
+    refused: tuple[Refusal, ...]  # by a gate, in the order of the events
     num_bytes: int
     stall: float | None  # of a save, the median
     stall_share: float | None  # of the time between saves with no resume between them; waits for saves in the background count
@@ -42,6 +51,7 @@ def summarize(events: Iterable[Mapping[str, object]]) -> Summary:
     return Summary(
         committed=len(committed),
         failed=sum(event.get("outcome") == "failed" for event in saves),
+        refused=tuple(_refusals(saves)),
         num_bytes=sum(int(number) for number in _numbers(committed, "bytes")),
         stall=median(stalls) if stalls else None,
         stall_share=_stall_share(known),
@@ -49,6 +59,13 @@ def summarize(events: Iterable[Mapping[str, object]]) -> Summary:
         last_saves=median(seconds[-DRIFT_SAVES:]) if seconds else None,
         resumes=tuple(_resumes(known)),
     )
+
+
+def _refusals(saves: Iterable[Mapping[str, object]]) -> Iterable[Refusal]:
+    for event in saves:
+        step = event.get("step")
+        if event.get("outcome") == "refused" and isinstance(step, int):
+            yield Refusal(step, str(event.get("why")))
 
 
 def _stall_share(known: list[Mapping[str, object]]) -> float | None:
