@@ -44,6 +44,12 @@ def fails_on_one_rank(stage: "Stage") -> Iterator[None]:
     yield
 
 
+def tells_its_own_seconds(stage: "Stage") -> Iterator[float | None]:
+    """Tell of seven seconds, on rank 1 of eight."""
+    yield None
+    yield 7.0 + stage.rank
+
+
 def ranks(*seconds: float, faults: tuple[str, ...] = ()) -> list[dict[str, object]]:
     return [{"seconds": one, "extra_bytes": round(one * 100), "faults": list(faults)} for one in seconds]
 
@@ -68,7 +74,8 @@ def test_who_loads_a_wrong_bit_or_fails_is_void_and_the_others_are_measured(tmp_
     wrong = Contender("wrong", "test_bench:loads_a_wrong_bit", Role.OWN)
     failing = Contender("failing", "test_bench:fails_on_one_rank", Role.DCP)
     settings = Settings(bytes=100_000, directory=tmp_path, repeat=1)
-    report = bench(settings, [Measure("load", (wrong, failing, COPY))])
+    telling = Contender("telling", "test_bench:tells_its_own_seconds", Role.PEER)
+    report = bench(settings, [Measure("load", (wrong, failing, COPY, telling))])
     assert report.is_void
     found = report.to_json()["load"]
     assert found["void"].keys() == {"wrong", "failing"}
@@ -76,8 +83,9 @@ def test_who_loads_a_wrong_bit_or_fails_is_void_and_the_others_are_measured(tmp_
         "rank 1: model/layers.0.attention.q.weight and 0 others are not what was saved, bit for bit"
     )
     assert found["void"]["failing"] == "rank 1: OSError: the disk is gone"
-    assert found["seconds"].keys() == {"memory copy"}
-    assert found["vs_dcp"] == found["vs_floor"] == {}
+    assert found["seconds"].keys() == {"memory copy", "telling"}
+    assert found["seconds"]["telling"] == {"median": 8.0, "min": 8.0, "max": 8.0}
+    assert (found["vs_dcp"], found["vs_floor"].keys()) == ({}, {"telling"})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -96,17 +104,18 @@ def test_ratios_are_speeds_of_medians_and_the_slowest_rank_counts() -> None:
     own = row_of(Contender("own", "", Role.OWN), [ranks(1.0, 2.0), ranks(4.0, 3.0), ranks(1.0, 1.0)])
     assert (own.seconds, own.peak_extra_bytes) == ((2.0, 4.0, 1.0), 400)
     dcp = Row(Contender("dcp", "", Role.DCP), (5.0, 3.0, 100.0))
+    slow_dcp = Row(Contender("slow dcp", "", Role.DCP), (10.0,))
     peer = Row(Contender("peer", "", Role.PEER), (8.0,))
     floor = Row(Contender("floor", "", Role.FLOOR), (1.0, 1.0))
     copy = Row(Contender("copy", "", Role.BESIDE), (0.5,))
-    found = Measured("load", 4_000_000_000, (own, dcp, peer, floor, copy))
+    found = Measured("load", 4_000_000_000, (own, slow_dcp, dcp, peer, floor, copy))
     document = found.to_json()
     assert document["seconds"]["own"] == {"median": 2.0, "min": 1.0, "max": 4.0}
     assert document["vs_dcp"] == {"own": 2.5, "peer": 0.625}
-    assert document["vs_floor"] == {"own": 0.5, "dcp": 0.2, "peer": 0.125}
+    assert document["vs_floor"] == {"own": 0.5, "slow dcp": 0.1, "dcp": 0.2, "peer": 0.125}
     rows = list(found.table("{} B".format))
     assert rows[0] == ("own", "2.000 s", "1.000-4.000", "2.00", "2.50", "0.50", "400 B")
-    assert rows[3] == ("floor", "1.000 s", "1.000-1.000", "4.00", "", "", "")
+    assert rows[4] == ("floor", "1.000 s", "1.000-1.000", "4.00", "", "", "")
 
 
 def test_a_fault_in_any_repetition_voids_a_contender_and_what_is_compared_with_it() -> None:
@@ -122,6 +131,7 @@ def test_what_cannot_be_measured_is_refused_before_anything_is_written(tmp_path:
     assert run(["bench", "--dir", str(tmp_path / "nowhere")]) == 2
     assert run(["bench", "--bytes", "many"]) == 2
     assert run(["bench", "--against", "dcp,dpc"]) == 2
+    assert {measure.name for measure in chosen(None, "cuda")} == {"background_stall", "training_step"}
     assert "there is no peer 'dpc'; there are dcp, safetensors, torch" in capsys.readouterr().err
     assert {one.name for measure in chosen(["torch"]) for one in measure.contenders if one.role is Role.PEER} == {"torch.save"}
 

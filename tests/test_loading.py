@@ -1,5 +1,7 @@
 """What a load can be told: the weights alone, other names, other floating dtypes, only part of the names."""
 
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from torch.distributed.tensor import distribute_tensor
 from torch.distributed.tensor.placement_types import Shard
 
 from ckptlab.checkpoint import Contents, load, save
-from ckptlab.errors import LoadError, UsageError
+from ckptlab.errors import CorruptError, LoadError, UsageError
 from ckptlab.ranks import World
 from ckptlab.resume import TrainState, load_weights
 
@@ -75,6 +77,42 @@ def test_a_cast_reads_pieces_and_blocks_that_end_within_a_value(tmp_path: Path, 
     step = make_step(tmp_path, 1, cut_dim=0, block_bytes=block_bytes)
     with World(2) as world:
         assert world.run(cast_columns, step) == [True, True]
+
+
+def load_halves(step: Path) -> tuple[int, str]:
+    """Load half of each of many tensors that are smaller than a block; return the bytes that were read, and what went wrong."""
+    mesh = init_device_mesh("cpu", (2,))
+    wanted = {f"{number}": distribute_tensor(torch.zeros(512, 512), mesh, [Shard(0)]) for number in range(24)}
+    before = read_so_far()
+    try:
+        load(step, lambda manifest, state: Contents(model=wanted), verify_first=False)
+    except CorruptError as error:
+        return 0, str(error)
+    read = read_so_far() - before
+    right = all(bool((tensor.full_tensor() == float(name)).all()) for name, tensor in wanted.items())
+    return read, "" if right else "other values"
+
+
+def read_so_far() -> int:
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts what a process reads")
+def test_a_rank_reads_only_its_part_of_a_block_and_the_ranks_together_find_what_is_wrong_in_it(tmp_path: Path) -> None:
+    step = save(tmp_path, 1, Contents(model={f"{number}": torch.full((512, 512), float(number)) for number in range(24)}))
+    num_bytes = 24 * 2**20
+    (file,) = step.glob("model/*.safetensors")
+    with World(2) as world:
+        (first, wrong), (second, also_wrong) = world.run(load_halves, step)
+        assert (wrong, also_wrong) == ("", "")
+        assert max(first, second) < 0.5 * num_bytes + 6 * 2**20, "its half, the manifest, and the block of the header again"
+        with file.open("r+b") as opened:
+            opened.seek(num_bytes // 2)
+            opened.write(b"\x01")
+        told = world.run(load_halves, step)
+    assert all(
+        re.search(r"model-00001-of-00001.safetensors bytes 12582912-16777216: .*; tensors in it: ", why) for _, why in told
+    )
 
 
 def test_a_dtype_differs_only_where_the_load_was_told_and_only_between_floats(tmp_path: Path) -> None:

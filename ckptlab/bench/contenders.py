@@ -1,7 +1,7 @@
 """What is measured, and who runs in it: one list. Pure; torch is loaded only on the ranks, which import a contender by name.
 
-A contender is a generator that every rank runs with its `Stage`. What it does between its two `yield`s is timed; before them
-it makes ready, after them it compares what it loaded with what was saved.
+A contender is a generator that every rank runs with its `Stage`. What it does between its two `yield`s is timed, unless the
+second one gives the seconds itself; before them it makes ready, after them it compares what it loaded with what was saved.
 """
 
 import re
@@ -18,7 +18,7 @@ class Role(StrEnum):
     """What a contender is in a measure."""
 
     OWN = "own"
-    DCP = "dcp"  # the one that `vs_dcp` compares with
+    DCP = "dcp"  # the one that `vs_dcp` compares with; of several the fastest
     PEER = "peer"
     FLOOR = "floor"  # the one that `vs_floor` compares with
     BESIDE = "beside"  # another floor, shown only
@@ -43,14 +43,22 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One thing that is measured: who runs in it, and whether it moves all of the state or the model alone."""
+    """One thing that is measured.
+
+    Attributes:
+        name: of the measure.
+        contenders: who runs in it.
+        sections: of the state that it moves.
+        on_cuda: whether it is measured with tensors on a GPU too.
+    """
 
     name: str
     contenders: tuple[Contender, ...]
-    model_only: bool = False
+    sections: tuple[str, ...] = ("model", "optim")
+    on_cuda: bool = False
 
 
-_OWN, _PEERS, _FLOORS = "ckptlab.bench.own", "ckptlab.bench.peers", "ckptlab.bench.floors"
+_OWN, _PEERS, _FLOORS, _TRAINING = (f"ckptlab.bench.{module}" for module in ("own", "peers", "floors", "training"))
 MEASURES = (
     Measure(
         "save",
@@ -70,11 +78,17 @@ MEASURES = (
                 "dcp.save to HF", f"{_PEERS}:dcp_hf_consolidated", Role.DCP, "consolidated by rank 0; fsync of the result added"
             ),
             Contender(
+                "dcp.save to HF, by all",
+                f"{_PEERS}:dcp_hf_consolidated_by_all",
+                Role.DCP,
+                "consolidated by every rank, a file each; fsync of the result added",
+            ),
+            Contender(
                 "dcp.save to HF pieces", f"{_PEERS}:dcp_hf_sharded", Role.PEER, "not consolidated: transformers cannot open it"
             ),
             Contender("pwrite + fsync", f"{_FLOORS}:write_model", Role.FLOOR, "a file a rank"),
         ),
-        model_only=True,
+        sections=("model",),
     ),
     Measure(
         "background_stall",
@@ -82,8 +96,19 @@ MEASURES = (
             Contender("ckptlab background", f"{_OWN}:save_behind", Role.OWN, "its buffer is kept from save to save"),
             Contender("dcp.async_save", f"{_PEERS}:dcp_async_save", Role.DCP, "as it comes: a new stager each time"),
             Contender("dcp.async_save, kept", f"{_PEERS}:dcp_async_save_kept", Role.PEER, "its stager has its buffers already"),
-            Contender("memory copy", f"{_FLOORS}:copy", Role.FLOOR, "into memory that is there"),
+            Contender("memory copy", f"{_FLOORS}:copy", Role.FLOOR, "into memory that is there; a GPU's into pinned memory"),
         ),
+        on_cuda=True,
+    ),
+    Measure(
+        "training_step",
+        (
+            Contender("ckptlab background", f"{_TRAINING}:beside_own", Role.OWN, "while it writes"),
+            Contender("dcp.async_save", f"{_TRAINING}:beside_dcp", Role.DCP, "while it writes"),
+            Contender("no save", f"{_TRAINING}:alone", Role.FLOOR, "vs floor is the share of the speed that is left"),
+        ),
+        sections=(),
+        on_cuda=True,
     ),
     Measure(
         "load",
@@ -109,8 +134,8 @@ OTHER_LAYOUT: Mapping[str, str] = {"rows": "columns", "columns": "rows", "replic
 """Layout of the state to the layout in which `reshard_load` wants it."""
 
 
-def chosen(against: Sequence[str] | None) -> tuple[Measure, ...]:
-    """Return the measures with the peers of these names only; ckptlab and the floors are always in. None: all peers.
+def chosen(against: Sequence[str] | None, device: str = "cpu") -> tuple[Measure, ...]:
+    """Return a device's measures with the peers of these names only; ckptlab and the floors are always in. None: all peers.
 
     Raises:
         UsageError: there is no such peer.
@@ -118,9 +143,10 @@ def chosen(against: Sequence[str] | None) -> tuple[Measure, ...]:
     peers = sorted({_library(one) for measure in MEASURES for one in measure.contenders if one.role in (Role.DCP, Role.PEER)})
     if unknown := sorted(set(against or ()) - set(peers)):
         raise UsageError(f"there is no peer {unknown[0]!r}; there are {', '.join(peers)}")
+    on_device = [measure for measure in MEASURES if device == "cpu" or measure.on_cuda]
     if against is None:
-        return MEASURES
-    kept = [replace(measure, contenders=tuple(_kept(measure, against))) for measure in MEASURES]
+        return tuple(on_device)
+    kept = [replace(measure, contenders=tuple(_kept(measure, against))) for measure in on_device]
     return tuple(measure for measure in kept if {one.role for one in measure.contenders} - {Role.FLOOR, Role.BESIDE})
 
 

@@ -4,9 +4,10 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
-from ckptlab.bench.stage import Stage, as_bytes, locals_of, sync_directory
+from ckptlab.bench.stage import Stage, State, as_bytes, locals_of, sync_directory
 
 
 def write_all(stage: Stage) -> Iterator[None]:
@@ -30,14 +31,28 @@ def read_resharded(stage: Stage) -> Iterator[None]:
 
 
 def copy(stage: Stage) -> Iterator[None]:
-    """Copy a rank's part of everything into memory that is there."""
-    target = stage.blank()
+    """Copy a rank's part of everything into memory that is there; what is on a GPU, into pinned memory."""
+    on_device = stage.device == "cuda"
+    target = _pinned(stage.state()) if on_device else stage.blank()
     pairs = list(zip(locals_of(target).values(), locals_of(stage.state()).values(), strict=True))
     yield
     for there, here in pairs:
-        there.copy_(here)
+        there.copy_(here, non_blocking=on_device)
+    stage.wait_for_device()
     yield
     stage.compare(target)
+
+
+def _pinned(state: State) -> State:
+    """Return page-locked memory for this rank's part of the state."""
+    local = {section: locals_of({section: named}) for section, named in state.items()}
+    return {
+        section: {
+            name: torch.empty(local[section][f"{section}/{name}"].shape, dtype=tensor.dtype, pin_memory=True)
+            for name, tensor in named.items()
+        }
+        for section, named in state.items()
+    }
 
 
 def _write(stage: Stage, tensors: dict[str, Tensor]) -> Iterator[None]:

@@ -24,7 +24,7 @@ def save_model(stage: Stage) -> Iterator[None]:
 
 def save_behind(stage: Stage) -> Iterator[None]:
     """How long `Checkpointer(background=...)` keeps the caller in all saves but the first, which makes the buffer."""
-    run, contents, saver = stage.fresh(), _contents(stage.state()), BackgroundSaver()
+    run, contents, saver = stage.fresh(), contents_of(stage.state()), BackgroundSaver()
     saver.copy(contents)
     with Group.lent(None) as group:
         yield
@@ -57,7 +57,7 @@ def reshard_once(stage: Stage) -> Iterator[None]:
 
 
 def _save(stage: Stage, state: State) -> Iterator[None]:
-    run, contents = stage.fresh(), _contents(state)
+    run, contents = stage.fresh(), contents_of(state)
     with Group.lent(None) as group:  # a run has one from its first save on
         yield
         save(run, STEP, contents, group=group)
@@ -67,7 +67,7 @@ def _save(stage: Stage, state: State) -> Iterator[None]:
 def _load(stage: Stage, layout: str, *, verify_first: bool) -> Iterator[None]:
     run = stage.kept("ckptlab", lambda path: _save_there(path, stage))
     target = stage.blank(layout)
-    contents = _contents(target)
+    contents = contents_of(target)
     stage.turn_cache(run)
     with Group.lent(None) as group:
         yield
@@ -77,8 +77,9 @@ def _load(stage: Stage, layout: str, *, verify_first: bool) -> Iterator[None]:
 
 
 def _save_there(path: Path, stage: Stage) -> None:
-    save(path, STEP, _contents(stage.state()))
+    save(path, STEP, contents_of(stage.state()))
 
 
-def _contents(state: State) -> Contents:
+def contents_of(state: State) -> Contents:
+    """Return the state as what a save takes."""
     return Contents(model=state["model"], optim=state.get("optim", {}))

@@ -65,6 +65,27 @@ def dcp_hf_consolidated(stage: Stage) -> Iterator[None]:
         _compare_with_files(stage, folder)
 
 
+def dcp_hf_consolidated_by_all(stage: Stage) -> Iterator[None]:
+    """DCP's Hugging Face files, one for each rank, which it makes of the shards when all have written theirs."""
+    from torch.distributed.checkpoint._consolidate_hf_safetensors import (
+        consolidate_safetensors_files_on_every_rank as consolidate,
+    )
+
+    folder, model = stage.fresh(), stage.state()["model"]
+    file_of = {name: 1 + number * stage.world_size // len(model) for number, name in enumerate(model)}
+    shards = folder / "sharded"
+    writer = HuggingFaceStorageWriter(str(shards), file_of, save_distributed=True)
+    yield
+    save(dict(model), storage_writer=writer)
+    consolidate(str(shards), str(folder), file_of)
+    for path in sorted(folder.glob("*.*"))[stage.rank :: stage.world_size]:
+        _sync(path)
+    _sync_names(stage, folder)
+    yield
+    if stage.rank == 0:
+        _compare_with_files(stage, folder)
+
+
 def dcp_hf_sharded(stage: Stage) -> Iterator[None]:
     """DCP's Hugging Face files as the ranks write them: pieces of tensors, which only DCP can put together."""
     folder, model = stage.fresh(), stage.state()["model"]

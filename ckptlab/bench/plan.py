@@ -56,14 +56,14 @@ def plan_times(model: Shapes, world_sizes: Sequence[int], limit: float) -> Itera
     """Plan a model and its optimizer for each world size, ascending, and yield what it took; `limit` is DCP's, in seconds."""
     shapes = with_moments(model)
     without_ranks = _manifest_bytes(_plan(shapes, 1), 0)
-    dcp_rate = _dcp_seconds(shapes, 1)  # a rank; the first world size may be too large already
+    dcp_rate = _dcp_plan_seconds(shapes, 1)  # a rank; the first world size may be too large already
     for world_size in sorted(world_sizes):
         begin = time.perf_counter()
         plan = _plan(shapes, world_size)
         propose(plan, Contents(model={}))
         seconds = time.perf_counter() - begin
         manifest = _manifest_bytes(plan, world_size)
-        dcp_seconds = _dcp_seconds(shapes, world_size) if dcp_rate * world_size <= limit else None
+        dcp_seconds = _dcp_plan_seconds(shapes, world_size) if dcp_rate * world_size <= limit else None
         dcp_rate = dcp_rate if dcp_seconds is None else dcp_seconds / world_size
         yield Planned(
             ranks=world_size,
@@ -125,7 +125,7 @@ def _manifest_bytes(plan: SavePlan, num_ranks: int) -> int:
     return len(manifest.to_json())
 
 
-def _dcp_seconds(shapes: dict[str, dict[str, tuple[int, ...]]], world_size: int) -> float:
+def _dcp_plan_seconds(shapes: dict[str, dict[str, tuple[int, ...]]], world_size: int) -> float:
     """Return how long DCP plans for all ranks, when the plans of all are there."""
     flat: Shapes = {f"{section}.{name}": shape for section, named in shapes.items() for name, shape in named.items()}
     scalars = create_default_local_save_plan({n: torch.zeros(()) for n, s in flat.items() if not s}, is_coordinator=True).items

@@ -36,19 +36,19 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One thing that was measured, and the bytes that it moved, over all ranks."""
+    """One thing that was measured, and the bytes that it moved, over all ranks; 0 where seconds are not of bytes."""
 
     name: str
     num_bytes: int
     rows: tuple[Row, ...]
 
     def ratios(self, role: Role) -> dict[str, float]:
-        """Return how fast each other contender is, in speeds of the one that has this role: 2.0 takes half the time.
+        """Return how fast each other contender is, in speeds of the fastest that has this role: 2.0 takes half the time.
 
         None is there where it or the other is void or was not measured. Floors are compared with nothing.
         """
         counted = [row for row in self.rows if row.void is None]
-        base = next((row.spread["median"] for row in counted if row.contender.role is role), None)
+        base = min((row.spread["median"] for row in counted if row.contender.role is role), default=None)
         return {
             row.contender.name: round(base / row.spread["median"], 3)
             for row in counted
@@ -81,7 +81,7 @@ class Measured:
                 name,
                 f"{spread['median']:.3f} s",
                 f"{spread['min']:.3f}-{spread['max']:.3f}",
-                f"{self.num_bytes / spread['median'] / 1e9:.2f}",
+                f"{self.num_bytes / spread['median'] / 1e9:.2f}" if self.num_bytes else "",
                 f"{vs_dcp[name]:.2f}" if name in vs_dcp else "",
                 f"{vs_floor[name]:.2f}" if name in vs_floor else "",
                 "" if row.peak_extra_bytes is None else size(row.peak_extra_bytes),

@@ -1,6 +1,7 @@
 """`bench`: measure all contenders on real ranks, in turns, in a folder that is gone afterwards. Torch is not loaded here."""
 
 import contextlib
+import random
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from ckptlab.bench.contenders import OTHER_LAYOUT, Contender, Measure
+from ckptlab.bench.contenders import OTHER_LAYOUT, Measure
 from ckptlab.bench.machine import can_drop_cache, free_disk, free_memory, machine
 from ckptlab.bench.report import Measured, Report, Row, row_of
 from ckptlab.bench.shapes import total_bytes, transformer, with_moments
@@ -36,6 +37,7 @@ class Settings:
         directory: where a folder for the time of the run is made.
         repeat: repetitions that count; one more comes before them.
         warm: read from the page cache also where it could be emptied.
+        device: of the tensors, "cpu" or "cuda"; ranks share GPUs over gloo where there are fewer.
     """
 
     ranks: int = 2
@@ -44,6 +46,7 @@ class Settings:
     directory: Path = Path()
     repeat: int = 5
     warm: bool = False
+    device: str = "cpu"
 
     @property
     def state_bytes(self) -> dict[str, int]:
@@ -56,7 +59,7 @@ def bench(settings: Settings, measures: Sequence[Measure], say: Say = lambda wha
 
     Raises:
         UsageError: the directory is not there, or there is not enough space or memory, and how much is needed.
-        WorldError: a rank is lost.
+        WorldError: a rank is lost, or there is no such device.
     """
     if not settings.directory.is_dir():
         raise UsageError(f"{settings.directory} is not a directory; give one on the disk that is to be measured")
@@ -66,34 +69,28 @@ def bench(settings: Settings, measures: Sequence[Measure], say: Say = lambda wha
     in_all = sum(len(measure.contenders) for measure in measures) * (settings.repeat + 1)
     with (
         tempfile.TemporaryDirectory(prefix=".ckptlab-bench-", dir=settings.directory) as folder,
-        World(settings.ranks, timeout=TIMEOUT_SECONDS) as world,
+        World(settings.ranks, timeout=TIMEOUT_SECONDS, device=settings.device) as world,
         contextlib.redirect_stdout(sys.stderr),  # what peers print on the ranks
     ):
         world.run(_opening(settings, Path(folder), cold))
         measured, done = [], count()
         for measure in measures:
             rows = _in_turns(measure, settings.repeat, world, lambda what: say(what, next(done), in_all))
-            moved = num_bytes["model"] if measure.model_only else sum(num_bytes.values())
-            measured.append(Measured(measure.name, moved, rows))
+            measured.append(Measured(measure.name, sum(num_bytes[section] for section in measure.sections), rows))
             world.run("stage.forget()")
     return Report(_told(settings, cold), machine(settings.directory), measured)
 
 
 def _in_turns(measure: Measure, repeat: int, world: World, say: Callable[[str], object]) -> tuple[Row, ...]:
-    """Run every contender in every repetition, each time another one first; the first repetition only warms up."""
+    """Run every contender in every repetition, each time in another order; the first repetition only warms up."""
     told: dict[str, list[list[Any]]] = {one.name: [] for one in measure.contenders}
     for repetition in range(repeat + 1):
-        for contender in _rotated(measure.contenders, repetition):
+        for contender in random.Random(repetition).sample(measure.contenders, len(measure.contenders)):
             say(f"{measure.name}: {contender.name}")
             ranks: list[Any] = world.run(f"measure({contender.path!r}, stage)")
             if repetition or any(rank["faults"] for rank in ranks):
                 told[contender.name].append(ranks)
     return tuple(row_of(one, told[one.name]) for one in measure.contenders)
-
-
-def _rotated(contenders: tuple[Contender, ...], by: int) -> tuple[Contender, ...]:
-    first = by % len(contenders)
-    return contenders[first:] + contenders[:first]
 
 
 def _opening(settings: Settings, folder: Path, cold: bool) -> str:
@@ -103,7 +100,8 @@ def _opening(settings: Settings, folder: Path, cold: bool) -> str:
         from pathlib import Path
         from ckptlab.bench.measure import measure
         from ckptlab.bench.stage import Stage
-        stage = Stage({settings.layout!r}, {other!r}, {settings.bytes}, Path({str(folder.resolve())!r}), cold={cold})
+        folder = Path({str(folder.resolve())!r})
+        stage = Stage({settings.layout!r}, {other!r}, {settings.bytes}, folder, cold={cold}, device={settings.device!r})
         stage.state()
         None
     """

@@ -43,13 +43,13 @@ class Page:
 class Stage:
     """Made on every rank; `num_bytes` is of the state over all ranks, replicas counted once."""
 
-    def __init__(self, layout: str, other_layout: str, num_bytes: int, folder: Path, *, cold: bool) -> None:
+    def __init__(self, layout: str, other_layout: str, num_bytes: int, folder: Path, *, cold: bool, device: str) -> None:
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
-        self.layout, self.other_layout = layout, other_layout
+        self.layout, self.other_layout, self.device = layout, other_layout, device
         self.faults: list[str] = []
         self._folder, self._page = folder, Page(cold)
         self._shapes = with_moments(transformer(num_bytes))
-        self._mesh = init_device_mesh("cpu", (self.world_size,), mesh_dim_names=("ranks",))
+        self._mesh = init_device_mesh(device, (self.world_size,), mesh_dim_names=("ranks",))
         self._states: dict[str, State] = {}
         self._blanks: dict[str, State] = {}
         self._fresh: list[Path] = []
@@ -114,14 +114,16 @@ class Stage:
         return isinstance(tensor, DTensor)
 
     def share(self, state: State) -> dict[str, Tensor]:
-        """Return what this rank writes where each writes a file of its own: its parts, and every so-manieth replica."""
+        """Return what this rank writes where each writes a file of its own: its parts, and of replicas as much as others."""
         flat = {f"{section}/{name}": tensor for section, named in state.items() for name, tensor in named.items()}
-        local = locals_of(state)
-        return {
-            name: local[name]
-            for number, (name, tensor) in enumerate(flat.items())
-            if self.is_sharded(tensor) or number % self.world_size == self.rank
-        }
+        local, taken = locals_of(state), [0] * self.world_size
+        own = {name: local[name] for name, tensor in flat.items() if self.is_sharded(tensor)}
+        for name in sorted(local.keys() - own.keys(), key=lambda name: (-local[name].nbytes, name)):
+            rank = taken.index(min(taken))
+            taken[rank] += local[name].nbytes
+            if rank == self.rank:
+                own[name] = local[name]
+        return own
 
     def clean(self) -> None:
         """Remove the fresh folders, and wait until the file system has done so. Every rank calls it."""
@@ -132,6 +134,11 @@ class Stage:
             sync_directory(self._folder)
         self._fresh.clear()
         self.barrier()
+
+    def wait_for_device(self) -> None:
+        """Wait until a GPU has done what it was given."""
+        if self.device == "cuda":
+            torch.cuda.synchronize()
 
     def barrier(self) -> None:
         """Wait for all ranks."""
@@ -144,7 +151,7 @@ class Stage:
 
     def _made(self, layout: str) -> State:
         return {
-            section: {name: self._cut(layout, values(name, shape)) for name, shape in shapes.items()}
+            section: {name: self._cut(layout, values(name, shape).to(self.device)) for name, shape in shapes.items()}
             for section, shapes in self._shapes.items()
         }
 
@@ -185,4 +192,4 @@ def sync_directory(path: Path) -> None:
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
+    return a.shape == b.shape and torch.equal(a.reshape(-1).view(torch.uint8).cpu(), b.reshape(-1).view(torch.uint8).cpu())

@@ -2,15 +2,19 @@
 
 1. open      every rank reads the manifest and the state; all must have read the same
 2. plan      ask what is wanted; compare names, dtypes and shapes with what the step holds
-3. verify    read every block that is wanted and compare its sum; nothing changes yet
+3. verify    read everything that is wanted and compare the sums of its blocks; nothing changes yet
 4. fill      read again, verified again, into the tensors
+
+A rank reads only its own part of a block, and the ranks put their sums together: read whole by each, a block of which four
+ranks want a quarter would be read four times. What their parts do not prove is read again, whole, by each.
 
 A failure before `fill`, on any rank, leaves everything on every rank as it was.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ckptlab.checkpoint.collectives import Group, RanksDisagree, attempt
@@ -18,14 +22,15 @@ from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.match import Read, match, refuse_names, refuse_renames
 from ckptlab.checkpoint.plan import describe_all, read_strips
 from ckptlab.checkpoint.tensor_bytes import DTYPES, CastBytes, TensorBytes, from_exact
-from ckptlab.checkpoint.tensors import describe
+from ckptlab.checkpoint.tensors import LocalTensor, describe
 from ckptlab.errors import CorruptError, LoadError, ResumeError, StepError
 from ckptlab.format import names
 from ckptlab.format.dtypes import ITEM_BYTES
 from ckptlab.format.exact import MAX_STATE_BYTES, decode
 from ckptlab.format.manifest import Manifest
 from ckptlab.format.records import TensorRecord
-from ckptlab.format.strips import Rows, Strip
+from ckptlab.format.spans import Spans, unproved
+from ckptlab.format.strips import Strip, cut_at_blocks, rows
 from ckptlab.steps.reading import rank_tensors
 from ckptlab.steps.steps import read_step
 from ckptlab.steps.verified import StepReader
@@ -33,6 +38,7 @@ from ckptlab.storage import Place, place
 
 State = Mapping[str, Any]
 Wanted = Callable[[Manifest, State], Contents]
+Data = TensorBytes | CastBytes
 ERRORS: dict[str | None, type[LoadError]] = {cls.__name__: cls for cls in (CorruptError, ResumeError)}
 
 
@@ -85,8 +91,8 @@ def load(
         cast: read a floating dtype into another one, rounded as torch does.
         strict: refuse names that are wanted and not in the step, and names in the step that no rank wants. Told otherwise,
             the former stay as they are and the latter are left out; `Loaded` tells both.
-        verify_first: read twice, so that a damaged block is found before anything changes. Without it a block is verified as it
-            is read, and tensors filled before a bad one stay filled: for a caller that will overwrite everything.
+        verify_first: read twice, so that a damaged block is found before anything changes. Without it tensors are filled before
+            all sums are known, and stay filled when one is wrong: for a caller that will overwrite everything.
         group: the ranks; None makes a group of all ranks for this call.
 
     Raises:
@@ -102,13 +108,19 @@ def load(
             planned = attempt(lambda: loading.plan(names.SECTIONS[:1] if model_only else names.SECTIONS, rename or {}, cast))
             left = ranks.agree(planned, lambda everybody: _left_over(everybody, rename or {}, strict))
             if verify_first:
-                ranks.agree(attempt(loading.verify))
+                _read(loading, ranks, fill=False)
             changing = True
-            ranks.agree(attempt(loading.fill))
+            _read(loading, ranks, fill=True)
             return loading.loaded(**left)
     except RanksDisagree as error:
         kind = ERRORS.get(error.kind, LoadError)
         raise kind(f"{step} is not loaded: {error}", state_changed=changing) from error
+
+
+def _read(loading: "_Loading", ranks: Group, fill: bool) -> None:
+    """Read everything that is wanted, verified, into the tensors or only to verify it. Every rank calls it."""
+    unproved = ranks.agree(attempt(lambda: loading.read(fill)), loading.unproved)
+    ranks.agree(attempt(lambda: loading.read_again(unproved, fill)))
 
 
 class _Loading:
@@ -121,7 +133,7 @@ class _Loading:
         self._path: Place
         self._manifest: Manifest
         self._contents: Contents
-        self._reads: list[Read] = []
+        self._reads: list[tuple[LocalTensor, str, list[tuple[str, Strip]]]] = []  # what is wanted, the step's dtype, where
 
     def open(self) -> str:
         """Read manifest and state, and return a digest of the manifest, which has the sum of the state in it."""
@@ -143,18 +155,42 @@ class _Loading:
         for section in sections:
             held = {**self._manifest.tensors[section], **(own if section == "model" else {})}
             matched = match(section, tensors[section], held, self._manifest.aliases, rename, cast)
-            self._reads += matched.reads
+            self._reads += map(_located, matched.reads)
             unknown = [name for name in rename if name not in tensors[section]]
             left[section] = {"missing": matched.missing, "unexpected": matched.unexpected, "unknown": unknown}
         return left
 
-    def verify(self) -> None:
-        """Read every wanted block and compare its sum."""
-        self._read(lambda data, strip, part: None)
+    def read(self, fill: bool) -> Spans:
+        """Read everything that is wanted; return what this rank alone does not prove to be as it was written.
 
-    def fill(self) -> None:
-        """Read every wanted block, verified, into the tensors."""
-        self._read(lambda data, strip, part: data.put(strip, part))
+        Raises:
+            CorruptError: a block that had to be read whole is not.
+        """
+        with StepReader(self._path, self._manifest) as reader:
+            for data, file, strip in self._strips():
+                if isinstance(data, TensorBytes) and self._is_run(strip):
+                    for cut in cut_at_blocks(strip, self._manifest.block_bytes):
+                        _read_run(reader, data, file, cut, fill)
+                else:
+                    _read_blocks(reader, data, file, strip, fill)
+            return reader.sums.in_doubt()
+
+    def unproved(self, everybody: list[Spans]) -> dict[str, list[int]]:
+        """Return by file the blocks that all ranks together do not prove either."""
+        return unproved(everybody, self._manifest.files, self._manifest.block_bytes)
+
+    def read_again(self, blocks: Mapping[str, Sequence[int]], fill: bool) -> None:
+        """Read what is wanted of these blocks of files again, each block whole and verified.
+
+        Raises:
+            CorruptError: a block is not as it was written.
+        """
+        with StepReader(self._path, self._manifest) as reader:
+            for data, file, strip in self._strips():
+                if file in blocks and isinstance(data, TensorBytes) and self._is_run(strip):
+                    for cut in cut_at_blocks(strip, self._manifest.block_bytes):
+                        if cut.begin // self._manifest.block_bytes in blocks[file]:
+                            _read_blocks(reader, data, file, cut, fill)
 
     def loaded(self, missing: Mapping[str, list[str]], unexpected: Mapping[str, list[str]]) -> Loaded:
         """Return what this load gave."""
@@ -182,7 +218,7 @@ class _Loading:
         wanted = {name: describe(name, tensor, 0, 1) for name, tensor in contents.rank_tensors.items()}
         matched = match("ranks", wanted, held, {}, {}, cast=False)
         refuse_names("ranks", matched.missing, matched.unexpected, {})
-        self._reads += matched.reads
+        self._reads += map(_located, matched.reads)
         self._rank_state = self._read_state(files[1])
         return buffers
 
@@ -193,16 +229,38 @@ class _Loading:
             raise LoadError(f"{file} holds a {type(state).__name__}, expected an object; do not use this step")
         return state
 
-    def _read(self, take: Callable[[TensorBytes | CastBytes, Strip, Rows], None]) -> None:
-        with StepReader(self._path, self._manifest) as reader:
-            for local, record in self._reads:
-                dtype = record.spec.dtype
-                data = TensorBytes(local.data) if dtype == local.spec.dtype else CastBytes(local.data, DTYPES[dtype])
-                for piece in record.pieces:
-                    for strip in read_strips(piece, local, ITEM_BYTES[dtype]):
-                        for cut, part in reader.read(piece.file, strip):
-                            take(data, cut, part)
-                data.flush()
+    def _strips(self) -> Iterator[tuple[Data, str, Strip]]:
+        """Yield what is wanted, tensor by tensor: its bytes, the file, the strip."""
+        for local, dtype, strips in self._reads:
+            data = TensorBytes(local.data) if dtype == local.spec.dtype else CastBytes(local.data, DTYPES[dtype])
+            for file, strip in strips:
+                yield data, file, strip
+            data.flush()
+
+    def _is_run(self, strip: Strip) -> bool:
+        """Whether to read a strip alone: it is one run, on a disk; in a store each read is a request."""
+        return strip.num_runs == 1 and isinstance(self._path, Path)
+
+
+def _located(read: Read) -> tuple[LocalTensor, str, list[tuple[str, Strip]]]:
+    """Return what is wanted, the step's dtype, and by file the strips to read."""
+    local, record = read
+    dtype = record.spec.dtype
+    strips = [(piece.file, strip) for piece in record.pieces for strip in read_strips(piece, local, ITEM_BYTES[dtype])]
+    return local, dtype, strips
+
+
+def _read_run(reader: StepReader, data: TensorBytes, file: str, cut: Strip, fill: bool) -> None:
+    memory = data.memory(cut) if fill else None
+    run = reader.read_run(file, cut.begin, cut.length, memory)
+    if fill and memory is None:
+        data.put(cut, rows(run, 0, cut.length, num_runs=1, step=0))
+
+
+def _read_blocks(reader: StepReader, data: Data, file: str, strip: Strip, fill: bool) -> None:
+    for cut, part in reader.read(file, strip):
+        if fill:
+            data.put(cut, part)
 
 
 def _refuse_different_steps(digests: list[str]) -> None:

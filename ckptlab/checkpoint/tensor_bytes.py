@@ -39,6 +39,10 @@ class TensorBytes:
         """Return the bytes of a strip, from its local begin; of a device's memory, a copy."""
         return self._view(strip).cpu().numpy()
 
+    def memory(self, strip: Strip) -> memoryview | None:
+        """Return the memory of a strip of one run, to be written into; None where it is a device's."""
+        return self._flat[strip.local_begin :][: strip.length].numpy().data if self._is_on_cpu else None
+
     def put(self, strip: Strip, data: Rows) -> None:
         """Put `data` where the strip stands locally."""
         if self._is_on_cpu:

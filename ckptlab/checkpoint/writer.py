@@ -1,5 +1,6 @@
 """One rank's hands while a step is written: the files that it has open, and the sums of what it wrote."""
 
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 from ckptlab.format.checksums import FileSums
 from ckptlab.format.strips import Rows, Strip
 from ckptlab.storage import posix
+
+SYNC_BYTES = 8 << 20  # written into a file before the disk begins with them, while this rank goes on
 
 
 class StepWriter:
@@ -21,6 +24,7 @@ class StepWriter:
         self._stack = ExitStack()
         self._open: dict[str, posix.File] = {}
         self._sums: dict[str, FileSums] = {}
+        self._waiting: Counter[str] = Counter()  # bytes by file
 
     def write(self, file: str, file_bytes: int, begin: int, data: bytes) -> None:
         """Write `data` from byte `begin` of a file that will have `file_bytes` in all."""
@@ -31,6 +35,10 @@ class StepWriter:
         """Write the rows of `data` where a strip stands in the file, in one block of it."""
         posix.write_rows(self._opened(file, file_bytes), strip.begin, strip.step, data)
         self._sums[file].add_rows(strip.begin, strip.step, data)
+        self._waiting[file] += data.size
+        if self._waiting[file] >= SYNC_BYTES:
+            posix.begin_sync(self._open[file])
+            self._waiting[file] = 0
 
     def write_whole(self, file: str, data: bytes) -> None:
         """Create a file that only this rank writes."""

@@ -76,6 +76,13 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
 )
 @click.option("--repeat", default=DEFAULT.repeat, show_default=True, type=click.IntRange(min=1), help="Repetitions that count.")
 @click.option("--warm", is_flag=True, help="Read from the page cache, also where it could be emptied.")
+@click.option(
+    "--device",
+    default=DEFAULT.device,
+    show_default=True,
+    type=click.Choice(["cpu", "cuda"]),
+    help="Where the state is; on cuda only the background save is measured.",
+)
 @click.option("--against", metavar="NAME,…", help="Only these peers: dcp, safetensors, torch; by default all.")
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a page with a plot; needs the course.")
 @json_option
@@ -88,6 +95,7 @@ def bench(
     directory: Path,
     repeat: int,
     warm: bool,
+    device: str,
     against: str | None,
     html: Path | None,
     as_json: bool,
@@ -98,8 +106,10 @@ def bench(
     """
     if context.invoked_subcommand is not None:
         return 0
-    settings = Settings(ranks=ranks, bytes=num_bytes, layout=layout, directory=directory, repeat=repeat, warm=warm)
-    report = _with_progress(settings, chosen(against.split(",") if against else None))
+    settings = Settings(
+        ranks=ranks, bytes=num_bytes, layout=layout, directory=directory, repeat=repeat, warm=warm, device=device
+    )
+    report = _with_progress(settings, chosen(against.split(",") if against else None, device))
     if html is not None:
         write_page(report, html)
     if as_json:
@@ -136,7 +146,7 @@ def show(report: Report) -> None:
     """Print what was found, a table for each thing that was measured."""
     console = Console()
     for one in report.measured:
-        title = f"{one.name}: {decimal(one.num_bytes)}"
+        title = f"{one.name}: {decimal(one.num_bytes)}" if one.num_bytes else one.name
         table = Table(*HEADER, title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
         for column in table.columns:
             column.no_wrap, column.justify = True, "right" if column.header else "left"
@@ -164,8 +174,9 @@ def write_page(report: Report, path: Path) -> None:
 
 def _about(settings: Mapping[str, Any], machine: Mapping[str, Any]) -> tuple[str, ...]:
     return (
-        f"{settings['ranks']} ranks, state in {settings['layout']}, reshard_load into {settings['loaded_as']}; "
-        f"{settings['repeat']} repetitions in turns, each as long as its slowest rank took. "
+        f"{settings['ranks']} ranks, state on {settings['device']} in {settings['layout']}, "
+        f"reshard_load into {settings['loaded_as']}; "
+        f"{settings['repeat']} repetitions in shuffled order, each as long as its slowest rank took. "
         f"Page cache {settings['page_cache']}.",
         f"vs DCP, vs floor: speeds, more is faster. Memory: {settings['peak_extra_bytes']}.",
         f"{machine['cores']} cores, {decimal(int(machine['memory_bytes']))}, {machine['file_system']}, {machine['system']}, "

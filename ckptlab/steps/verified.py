@@ -1,4 +1,8 @@
-"""Read a committed step so that no byte reaches anybody before its block's checksum was found right."""
+"""Read a committed step, verified.
+
+`StepReader.read` gives whole blocks, so that no byte reaches anybody before its block's sum was found right. `read_run` reads
+no more than is wanted; `sums` tells afterwards which blocks that proves.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -7,6 +11,7 @@ from isal import isal_zlib
 
 from ckptlab.errors import CorruptError, FormatError
 from ckptlab.format.manifest import Manifest
+from ckptlab.format.spans import SpanSums
 from ckptlab.format.strips import Rows, Strip, cut_at_blocks, rows
 from ckptlab.steps.verify import bad_block, wrong_sum
 from ckptlab.storage import Place, store
@@ -21,6 +26,7 @@ class StepReader:
     def __init__(self, path: Place, manifest: Manifest) -> None:
         self._path = path
         self._manifest = manifest
+        self.sums = SpanSums(manifest.files, manifest.block_bytes)
         self._buffer = memoryview(bytearray(manifest.block_bytes))
         self._stack = ExitStack()
         self._file: str | None = None
@@ -44,6 +50,27 @@ class StepReader:
             self._load(file, block)
             yield cut, rows(self._buffer, begin, cut.length, cut.num_runs, cut.step)
 
+    def read_run(self, file: str, begin: int, length: int, into: memoryview | None = None) -> memoryview:
+        """Read a run that lies in one block, and no more; return it: in the memory given, or where the next one overwrites it.
+
+        Nothing is known of its bytes until `sums` prove the block, with the spans of other readers if need be.
+
+        Raises:
+            CorruptError: it cannot be read.
+        """
+        block, at = divmod(begin, self._manifest.block_bytes)
+        if (self._file, self._block) == (file, block):
+            run = self._buffer[at : at + length]
+            if into is not None:
+                into[:] = run
+        else:
+            if into is None:
+                self._block = None
+            run = self._buffer[:length] if into is None else into
+            self._fetch(file, block, begin, run)
+        self.sums.add(file, begin, run)
+        return run
+
     def read_whole(self, file: str, at_most: int) -> bytes:
         """Return a small file, verified; refuse one of more than `at_most` bytes before anything is read."""
         num_bytes = self._manifest.files[file].num_bytes
@@ -63,15 +90,18 @@ class StepReader:
         begin = block * self._manifest.block_bytes
         view = self._buffer[: min(self._manifest.block_bytes, record.num_bytes - begin)]
         self._block = None  # what is in the buffer is nothing until its sum was found right
+        self._fetch(file, block, begin, view)
+        found = isal_zlib.crc32(view)
+        if found != record.crc32[block]:
+            raise CorruptError(self._fault(file, block, wrong_sum(found, record.crc32[block])))
+        self._block = block
+
+    def _fetch(self, file: str, block: int, begin: int, view: memoryview) -> None:
         try:
             self._open(file)
             store.read_into(self._opened, begin, view)
         except (OSError, FormatError) as error:  # a disk that does not give a block back has lost it
             raise CorruptError(self._fault(file, block, f"cannot be read: {error}")) from error
-        found = isal_zlib.crc32(view)
-        if found != record.crc32[block]:
-            raise CorruptError(self._fault(file, block, wrong_sum(found, record.crc32[block])))
-        self._block = block
 
     def _fault(self, file: str, block: int, what: str) -> str:
         return f"{self._path}: {bad_block(self._path, self._manifest, file, block, what)}"
