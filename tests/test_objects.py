@@ -14,7 +14,7 @@ from ckptlab.errors import CorruptError, FormatError, StepError, UsageError
 from ckptlab.resume import Checkpointer
 from ckptlab.steps import list_steps, verify
 from ckptlab.steps.housekeeping import set_aside
-from ckptlab.steps.steps import find_step
+from ckptlab.steps.steps import find_step, read_step
 from ckptlab.storage import ObjectPath, place, store
 from ckptlab.storage.object_path import Head
 from ckptlab.storage.objects import Bucket
@@ -90,7 +90,7 @@ def test_a_store_answers_as_a_disk_does(tmp_path: Path, there: ObjectPath) -> No
         with pytest.raises(FileNotFoundError, match="nothing"):
             store.read_file(path.parent / "nothing", 9)
     assert [step.whole for step in list_steps(there)] == [True]
-    with pytest.raises(StepError, match="nothing is set aside there"):
+    with pytest.raises(StepError, match="nothing is renamed there"):
         set_aside(in_store, "bad")
 
 
@@ -102,7 +102,7 @@ def test_a_bit_that_flipped_on_the_disk_is_not_spread(tmp_path: Path, there: Obj
     with pytest.raises(CorruptError, match=f"{MODEL_FILE} bytes .* tensors in it: proj.weight"):
         push(step, there)
     assert store.size_of(there / step.name / MODEL_FILE) is None
-    assert not find_step(there / step.name).whole
+    assert not read_step(there / step.name).whole
     data[-1] ^= 1
     (step / MODEL_FILE).write_bytes(data)
     assert MODEL_FILE in push(step, there).sent
@@ -119,11 +119,13 @@ def test_only_a_whole_step_on_disk_is_pushed_and_only_to_a_store(tmp_path: Path,
         push(step, there)
 
 
-def test_what_another_push_left_half_done_under_this_number_is_replaced(tmp_path: Path, there: ObjectPath) -> None:
+def test_what_another_push_left_half_done_under_this_number_is_replaced_or_deleted(tmp_path: Path, there: ObjectPath) -> None:
     step = make_step(tmp_path, 40, state={"epoch": 2})
     left = b'{"epoch": 1}'
-    there.store.put((there / step.name / "state.json").key, iter([left]), Head(len(left), zlib.crc32(left)))
+    for name in ("state.json", "ranks/rank-00007.json"):  # more ranks had saved it
+        there.store.put((there / step.name / name).key, iter([left]), Head(len(left), zlib.crc32(left)))
     pushed = push(step, there)
     assert "state.json" in pushed.sent
+    assert not list(verify(find_step(pushed.path)))
     loaded = load(pushed.path, lambda manifest, state: Contents(model={}), strict=False)
     assert loaded.state == {"epoch": 2}

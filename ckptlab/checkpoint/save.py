@@ -10,7 +10,7 @@
 8. retire    the coordinator deletes the steps that retention lets go
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -51,6 +51,7 @@ def save(
     group: Group | None = None,
     on_phase: Callable[[str], None] | None = None,
     write_event: WriteEvent | None = None,
+    in_use: Callable[[], Collection[int]] = tuple,
 ) -> Path:
     """Save `contents` as a step of `run` and return its directory. Every rank calls it, with the same `run` and `step`.
 
@@ -68,6 +69,7 @@ def save(
         on_phase: called on every rank after each of `PHASES`; must not raise.
         write_event: called on the coordinator with the save's event and one for each step deleted; must not raise; None
             appends it to the run's `events.jsonl`.
+        in_use: asked on the coordinator for steps that must stay for now, whatever `keep_last` says.
 
     Raises:
         SaveError: on every rank that is left, with the cause from the rank that failed, or with the ranks that are lost.
@@ -84,7 +86,7 @@ def save(
             plan = attempt(lambda: plan_save(step, contents, ranks.rank, ranks.world_size, max_file_bytes))
             sums = _save(run, plan, contents, ranks, clock)
             with suppress(RanksDisagree):  # the step is committed; a rank that is lost now shows at the next exchange
-                work = partial(_retire, run, keep_last, keep_every, step, write_event)
+                work = partial(_retire, run, keep_last, keep_every, step, in_use, write_event)
                 ranks.from_coordinator(work)  # the others wait for its end
             clock.done("retire")
             if is_coordinator:
@@ -171,6 +173,15 @@ def _event(step: int, clock: PhaseClock, **members: object) -> dict[str, object]
     return {"event": "save", "step": step, **members, "seconds": clock.seconds, "stall": clock.stall}
 
 
-def _retire(run: Path, keep_last: int | None, keep_every: int | None, step: int, write_event: WriteEvent) -> None:
-    work = partial(retire, run, keep_last, keep_every, step, write_event)
+def _retire(
+    run: Path,
+    keep_last: int | None,
+    keep_every: int | None,
+    step: int,
+    in_use: Callable[[], Collection[int]],
+    write_event: WriteEvent,
+) -> None:
+    def work() -> None:
+        retire(run, keep_last, keep_every, step, in_use=in_use(), write_event=write_event)
+
     attempt_or_warn(f"{run}: old steps were not deleted", work)

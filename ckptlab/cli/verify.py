@@ -11,7 +11,7 @@ from ckptlab.errors import StepError
 from ckptlab.steps.steps import Step, find_steps
 from ckptlab.steps.verify import Fault
 from ckptlab.steps.verify import verify as verify_step
-from ckptlab.storage import Place
+from ckptlab.storage import ObjectPath, Place
 
 
 @click.command(cls=Door)
@@ -19,16 +19,25 @@ from ckptlab.storage import Place
 @json_option
 def verify(path: Place, as_json: bool) -> int:
     """Read every byte of STEP, or of every step of RUN, and say what is not as it was written."""
-    steps = find_steps(path)
+    named = find_steps(path)
+    steps = [step for step in named if len(named) == 1 or not _is_left_over(step)]
     if not steps:
         raise StepError(f"{path} has no steps yet; there is nothing to verify")
     faults = _verify(steps)
+    for step in named:
+        if step not in steps:
+            say(f"step {step.number}: {step.verdict}", err=True)
     if as_json:
         say_json({"steps": [_document(step, found) for step, found in zip(steps, faults, strict=True)]})
     else:
         for step, found in zip(steps, faults, strict=True):
             _say_faults(step, found)
     return 1 if any(faults) else 0
+
+
+def _is_left_over(step: Step) -> bool:
+    """Whether it is none: on a disk such a directory has another name."""
+    return step.torn and isinstance(step.path, ObjectPath)
 
 
 def _verify(steps: list[Step]) -> list[list[Fault]]:

@@ -49,6 +49,17 @@ def parse_aside(name: str) -> Literal["torn", "trash", "bad"] | None:
     return None
 
 
+def rollback_nonce(to: int, nonce: str) -> str:
+    """Name in an aside's nonce the step that a rollback went back to."""
+    return f"back-to-{to}-{nonce}"
+
+
+def parse_rollback(name: str) -> tuple[int, int] | None:
+    """Read (to, step) from the name of a step that a rollback `to` an earlier one has set aside; `None` for any other."""
+    match = re.fullmatch(r"\.bad-step-([0-9]{8,18})-back-to-([0-9]{1,18})-[0-9a-f]+", name)
+    return (int(match[2]), int(match[1])) if match else None
+
+
 def shard_file(section: str, number: int, count: int) -> str:
     """Name safetensors file `number` (from 1) of `count`, as Hugging Face does."""
     return f"{section}/{section}-{number:05d}-of-{count:05d}.safetensors"

@@ -9,19 +9,20 @@ flight. What it came to shows at the next call, `wait` or `close`, on every rank
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from ckptlab.checkpoint.collectives import Group, Outcome, RanksDisagree, attempt
+from ckptlab.checkpoint.collectives import Group, Outcome, RanksDisagree, attempt, attempt_or_warn
 from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.save import save
 from ckptlab.errors import SaveError, StepError, UsageError
 from ckptlab.format.files import MAX_FILE_BYTES
 from ckptlab.format.names import step_name
 from ckptlab.resume.background import BackgroundSaver
+from ckptlab.resume.choice import Shared
 from ckptlab.resume.gate import Gate, ask, first_refusal
 from ckptlab.resume.restore import restore
 from ckptlab.resume.schedule import Schedule
@@ -31,6 +32,8 @@ from ckptlab.steps.events import OnEvent, append_event, with_stall
 from ckptlab.steps.housekeeping import clean_temporary
 from ckptlab.steps.retention import check_rule
 from ckptlab.storage import RunLock, on_disk, posix
+from ckptlab.tiers import ObjectStore
+from ckptlab.tiers.drain import Drains
 
 logger = logging.getLogger("ckptlab")
 
@@ -51,6 +54,7 @@ class Checkpointer:
         background: Literal["wait", "skip"] | None = None,
         gate: Gate | None = None,
         on_event: OnEvent | None = None,
+        tiers: Sequence[ObjectStore] = (),
     ) -> None:
         """Name the run; nothing is opened, nothing communicated yet.
 
@@ -72,6 +76,8 @@ class Checkpointer:
                 `on_save_error`), and the steps that there are stay. `ckptlab.resume.finite` is a gate.
             on_event: called on the coordinator with every event as it stands in `events.jsonl`; when it raises, that is logged.
                 Of a save in the background it is called in the thread that writes, which waits for it.
+            tiers: stores into which rank 0 pushes committed steps behind the training, and from which `resume` takes a step
+                that the directory does not have; see `ckptlab.tiers`. What goes wrong there is logged and stops nothing.
         """
         check_rule(keep_last, keep_every)
         if max_file_bytes < 1:
@@ -82,7 +88,8 @@ class Checkpointer:
             raise UsageError(f"background={background!r}: 'wait', 'skip' or None")
         self.run, self.on_save_error, self._schedule = on_disk(run), on_save_error, Schedule(every, mtbf_hours)
         self.keep_last, self.keep_every, self.max_file_bytes = keep_last, keep_every, max_file_bytes
-        self.background, self.gate, self.on_event = background, gate, on_event
+        self.background, self.gate, self.on_event, self.tiers = background, gate, on_event, tuple(tiers)
+        self._drains = Drains(self.run, (), self._write_event)  # rank 0 has them from the first call on
         self._alike = {
             "every": every,
             "mtbf_hours": mtbf_hours,
@@ -92,6 +99,7 @@ class Checkpointer:
             "on_save_error": on_save_error,
             "background": background,
             "gate": None if gate is None else "given",
+            "tiers": self.tiers,
         }
         self._group: Group | None = None
         self._saver: BackgroundSaver | None = None
@@ -102,6 +110,8 @@ class Checkpointer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
+            if error is not None:
+                self._drains.stop()  # who starts the ranks again must not wait for a network
             self.close()
         except SaveError as failure:
             if error is None:
@@ -110,6 +120,9 @@ class Checkpointer:
 
     def close(self) -> None:
         """Wait for the save in flight, then give back groups and lock, also when it failed. Every rank calls it.
+
+        Rank 0 waits for what is on its way into `tiers` too; where the block raised, and at the end of a program that does not
+        call this, it is broken off, and the next `resume` sends the rest.
 
         Raises:
             SaveError: the save in flight failed, unless that is only logged.
@@ -120,6 +133,7 @@ class Checkpointer:
         if self._group is not None:
             self._group.close()
             self._group = None
+        self._drains.close()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -196,13 +210,20 @@ class Checkpointer:
             keep_last=self.keep_last,
             keep_every=self.keep_every,
             max_file_bytes=self.max_file_bytes,
+            in_use=self._drains.in_use,
         )
+        drains, step = self._drains, state.step
+
+        def write_and_drain(ranks: Group, stall: Callable[[], float]) -> Path:
+            path = write(group=ranks, write_event=with_stall(self._write_event, stall))
+            drains.committed(step)
+            return path
+
         if saver is None:
-            path = write(group=group, write_event=with_stall(self._write_event, lambda: time.monotonic() - since))
+            path = write_and_drain(group, lambda: time.monotonic() - since)
         else:
             stall = time.monotonic() - since
-            write_event = with_stall(self._write_event, lambda: stall)
-            saver.start(state.step, lambda ranks: write(group=ranks, write_event=write_event))
+            saver.start(step, partial(write_and_drain, stall=lambda: stall))
             path = self.run / step_name(state.step)
         self._schedule.saved(state.step, since, saver.write_seconds if saver is not None else 0.0)
         return path
@@ -241,17 +262,24 @@ class Checkpointer:
     def resume(self, state: TrainState) -> int:
         """Load the newest whole step into `state` and return its number; 0 where the run has no step yet. Every rank calls it.
 
-        A step that turns out to be damaged is passed over for the one before. Steps after the one that is taken are renamed
-        to `.bad-...`, so that training can save them again. What is not exact any more is logged as a warning. A save in flight
-        is waited for first.
+        A step in the run's directory is taken from there, one that is only in a store from the store. One that turns out to be
+        damaged is passed over for the same one in a store, or the one before. Steps after the one that is taken are renamed to
+        `.bad-...`, so that training can save them again. What is not exact any more is logged as a warning. A save in flight is
+        waited for first.
 
         Raises:
-            ResumeError: the run has steps, and none is whole; or the run cannot go on from the step.
+            ResumeError: the run has steps, and none is whole; or the run cannot go on from the step; or the directory has none,
+                and a store does not answer.
             LoadError: the step does not fit the model. `state_changed` tells whether a damaged step was partly loaded before.
             SaveError: the save in flight failed; nothing was loaded.
         """
         self.wait()
-        step = restore(self.run, state, self._open(), self._write_event)
+        group = self._open()
+        self._drains.stop()
+        self._drains.close()
+        sources = [Shared(self.run), *(Shared(tier.run) for tier in self.tiers)]
+        step, later = restore(self.run, sources, state, group, self._write_event)
+        attempt_or_warn(f"{self.run}: nothing unsent was looked for", lambda: self._drains.start(later))
         self._schedule.start(step)
         return step
 
@@ -276,4 +304,5 @@ class Checkpointer:
         check_alike(settings)
         posix.make_directory_durably(self.run)
         self._lock = RunLock.take(self.run)
+        self._drains = Drains(self.run, self.tiers, self._write_event)
         clean_temporary(self.run)

@@ -1,17 +1,20 @@
 """Take the newest whole step as the state of a run: choose, load, accept, set aside what came later.
 
-The coordinator chooses, all ranks load, and all go on from the step or none does. A step that turns out to be damaged is passed
-over for the one before.
+A step may stand in several sources: tiers of every node, the run's directory, stores. The coordinator chooses one, all ranks
+load the step from there, and all go on from it or none does. One that turns out to be damaged is passed over for the same step
+farther away, then for the one before.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from ckptlab.checkpoint.collectives import Group, RanksDisagree, attempt
 from ckptlab.checkpoint.load import Loaded, load
 from ckptlab.errors import CorruptError, LoadError, ResumeError
-from ckptlab.format.names import step_name
+from ckptlab.resume.choice import Candidate, Choice, Source
 from ckptlab.resume.train_state import TrainState
 from ckptlab.steps.housekeeping import set_aside
 from ckptlab.steps.steps import list_steps
@@ -19,49 +22,61 @@ from ckptlab.steps.steps import list_steps
 logger = logging.getLogger("ckptlab")
 
 
-def restore(run: Path, state: TrainState, group: Group, write_event: Callable[[Mapping[str, object]], None]) -> int:
-    """Load the newest whole step of `run` into `state` and return its number; 0 where there is no step. Every rank calls it.
+class Restored(NamedTuple):
+    """The step that a run goes on from, 0 for none; and the later ones that there are somewhere (coordinator)."""
+
+    step: int
+    later: list[int]
+
+
+def restore(
+    run: Path,
+    sources: Sequence[Source],
+    state: TrainState,
+    group: Group,
+    write_event: Callable[[Mapping[str, object]], None],
+) -> Restored:
+    """Load the newest whole step of the run in the directory `run` into `state`. Every rank calls it.
+
+    Args:
+        run: the run's directory.
+        sources: where its steps may stand, nearest first; the run's directory is one of them.
+        state: what is filled.
+        group: the ranks.
+        write_event: called on the coordinator.
 
     Raises what `Checkpointer.resume` does.
     """
-    refused: dict[int, str] = {}
+    choice = Choice(run, sources, [attempt(partial(source.numbers, group)) for source in sources])
     changed = False
     while True:
-        step = _choose(run, group, refused, changed)
-        if step is None:
-            return 0
+        chosen = _choose(choice, group, changed)
+        if chosen is None:
+            return Restored(0, [])
+        source = sources[chosen.source]
         try:
-            loaded = load(run / step_name(step), state.wanted, verify_first=False, group=group)
+            loaded = load(source.prepare(chosen.number, group), state.wanted, verify_first=False, group=group)
         except CorruptError as error:
-            refused[step], changed = str(error), changed or error.state_changed
+            choice.refused[chosen], changed = str(error), changed or error.state_changed
             continue
         except LoadError as error:
             error.state_changed = error.state_changed or changed
             raise
         _take(run, state, loaded, group)
         if group.is_coordinator:
-            write_event(_load_event(loaded, refused, group.world_size))
-            _tell(run, state, loaded, refused)
-        return step
+            event = _load_event(loaded, choice.refusals(), group.world_size)
+            write_event(event if str(source) == str(run) else {**event, "tier": str(source)})
+            _tell(run, state, loaded, choice)
+        return Restored(chosen.number, choice.later(chosen.number))
 
 
-def _choose(run: Path, group: Group, refused: dict[int, str], changed: bool) -> int | None:
+def _choose(choice: Choice, group: Group, changed: bool) -> Candidate | None:
     """Return the newest whole step that was not refused, on every rank; None for a run without any step."""
     try:
-        step: int | None = group.from_coordinator(lambda: _newest(run, refused))
+        chosen: list[int] | None = group.from_coordinator(choice.next)
     except RanksDisagree as error:
         raise ResumeError(str(error), state_changed=changed) from error
-    return step
-
-
-def _newest(run: Path, refused: dict[int, str]) -> int | None:
-    steps = list_steps(run)
-    refused.update({step.number: step.fault for step in steps if step.fault is not None})
-    whole = [step.number for step in steps if step.number not in refused]
-    if steps and not whole:
-        reasons = "; ".join(f"step {number}: {why}" for number, why in sorted(refused.items(), reverse=True)[:3])
-        raise ResumeError(f"no step of {run} can be loaded ({reasons}); move the directory away to start afresh")
-    return max(whole, default=None)
+    return None if chosen is None else Candidate(*chosen)
 
 
 def _take(run: Path, state: TrainState, loaded: Loaded, group: Group) -> None:
@@ -80,19 +95,21 @@ def _set_later_aside(run: Path, step: int) -> None:
             logger.warning("%s is set aside as %s", later.path, set_aside(later.path, "bad").name)
 
 
-def _load_event(loaded: Loaded, refused: Mapping[int, str], world_size: int) -> dict[str, object]:
+def _load_event(loaded: Loaded, refused: Sequence[tuple[int, str]], world_size: int) -> dict[str, object]:
     return {
         "event": "load",
         "step": loaded.manifest.step,
         "outcome": "loaded",
         "ranks": world_size,
         "bytes": sum(record.num_bytes for record in loaded.manifest.files.values()),
-        "refused": [{"step": number, "why": why} for number, why in sorted(refused.items())],
+        "refused": [{"step": number, "why": why} for number, why in refused],
     }
 
 
-def _tell(run: Path, state: TrainState, loaded: Loaded, refused: Mapping[int, str]) -> None:
-    for number, why in sorted(refused.items()):
+def _tell(run: Path, state: TrainState, loaded: Loaded, choice: Choice) -> None:
+    for number, why in choice.refusals():
         logger.warning("%s: step %d was passed over: %s", run, number, why)
+    for error in choice.silent:
+        logger.warning("%s: resumed from step %d; is there a newer one? %s", run, loaded.manifest.step, error)
     for sentence in state.promises_lost(loaded):
         logger.warning("%s: resumed from step %d: %s", run, loaded.manifest.step, sentence)

@@ -1,6 +1,7 @@
 """Directories of a run that are no steps: half-written ones, steps set aside because they were bad, and trash.
 
-Only the process that holds the run's lock calls what changes something here.
+Only the process that holds the run's lock calls what changes something here. In a store nothing is renamed: there a step is one
+as long as its manifest is there.
 """
 
 import secrets
@@ -8,8 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from ckptlab.errors import StepError
-from ckptlab.format.names import aside_name, parse_aside, parse_step
-from ckptlab.storage import Place, posix, store
+from ckptlab.format.manifest import MAX_MANIFEST_BYTES
+from ckptlab.format.names import MANIFEST, aside_name, parse_aside, parse_rollback, parse_step, rollback_nonce
+from ckptlab.storage import ObjectPath, Place, posix, store
 
 
 def list_asides(run: Place) -> dict[str, str]:
@@ -18,17 +20,45 @@ def list_asides(run: Place) -> dict[str, str]:
     return {name: kind for name, kind in kinds if kind is not None and store.exists_directory(run / name)}
 
 
-def set_aside(step_path: Place, kind: Literal["trash", "bad"]) -> Path:
-    """Rename a step so that it is none any more, durably; give back its new path."""
+def set_aside(step_path: Place, kind: Literal["trash", "bad"], rolled_back_to: int | None = None) -> Path:
+    """Rename a step so that it is none any more, durably; give back its new path, which tells of a rollback."""
     number = parse_step(step_path.name)
     if not isinstance(step_path, Path):
-        raise StepError(f"{step_path} is in an object store; nothing is set aside there")
+        raise StepError(f"{step_path} is in an object store; nothing is renamed there")
     if number is None:
         raise StepError(f"{step_path} does not have the name of a step; only steps are set aside")
-    target = step_path.with_name(aside_name(kind, number, secrets.token_hex(4)))
+    nonce = secrets.token_hex(4)
+    nonce = nonce if rolled_back_to is None else rollback_nonce(rolled_back_to, nonce)
+    target = step_path.with_name(aside_name(kind, number, nonce))
     posix.rename(step_path, target)
     posix.sync_directory(step_path.parent)
     return target
+
+
+def set_aside_in_store(step_path: ObjectPath) -> ObjectPath | None:
+    """Move the manifest of a step in a store to where a bad step has it; tell where, None when there is no manifest.
+
+    The files stay: whoever moves the manifest back has the step again, until one of this number is pushed.
+    """
+    number = parse_step(step_path.name)
+    assert number is not None, "only steps are set aside"
+    if store.size_of(step_path / MANIFEST) is None:
+        return None
+    target = step_path.parent / aside_name("bad", number, secrets.token_hex(4))
+    target.store.create((target / MANIFEST).key, store.read_file(step_path / MANIFEST, MAX_MANIFEST_BYTES))
+    step_path.store.delete([(step_path / MANIFEST).key])
+    return target
+
+
+def remove_from_store(step_path: ObjectPath) -> None:
+    """Delete a step in a store, the manifest first: killed in between, it leaves files that are no step."""
+    step_path.store.delete([(step_path / MANIFEST).key])
+    step_path.store.delete([(step_path / name).key for name in step_path.store.sizes(step_path.key)])
+
+
+def rolled_back(run: Path) -> list[tuple[int, int]]:
+    """Tell what rollbacks have undone, as (to, step): steps after `to`, up to `step`."""
+    return [pair for name in store.list_names(run) if (pair := parse_rollback(name)) is not None]
 
 
 def clean_temporary(run: Path) -> list[str]:

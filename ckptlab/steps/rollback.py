@@ -12,7 +12,7 @@ from ckptlab.storage import RunLock
 def rollback(run: Path, number: int) -> dict[int, Path]:
     """Make a whole step the newest of a run that nobody trains; return where each later step went, newest first.
 
-    Nothing is deleted: to undo it, rename a directory back.
+    Nothing is deleted: to undo it, rename the directories back. Of later steps in a store the next resume takes none.
 
     Raises:
         StepError: the step is not there or not whole, or the run is in use.
@@ -23,6 +23,6 @@ def rollback(run: Path, number: int) -> dict[int, Path]:
     lock = RunLock.take(run)
     try:
         later = [step for step in list_steps(run) if step.number > number]
-        return {step.number: set_aside(step.path, "bad") for step in reversed(later)}
+        return {step.number: set_aside(step.path, "bad", rolled_back_to=number) for step in reversed(later)}
     finally:
         lock.release()

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from ckptlab.errors import CkptlabError, StepError, StoreError
 from ckptlab.format.manifest import MAX_MANIFEST_BYTES, Manifest
-from ckptlab.format.names import EVENTS, LOCK, MANIFEST, parse_step
-from ckptlab.storage import Place, store
+from ckptlab.format.names import EVENTS, LOCK, MANIFEST, parse_step, step_name
+from ckptlab.storage import ObjectPath, Place, store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,7 @@ class Step:
     path: Place
     manifest: Manifest | None
     fault: str | None
+    torn: bool = False  # there is no manifest: written, but not committed
 
     @property
     def whole(self) -> bool:
@@ -39,6 +40,10 @@ class Step:
         return sum(record.num_bytes for record in self.manifest.files.values()) if self.manifest else 0
 
 
+class _TornError(StepError):
+    """There is no manifest."""
+
+
 def read_step(path: Place) -> Step:
     """Decide whether a step is committed and whole; a step that is not has a `fault` that says why.
 
@@ -54,7 +59,7 @@ def read_step(path: Place) -> Step:
     except StoreError:
         raise
     except (CkptlabError, OSError) as error:
-        return Step(number=number, path=path, manifest=None, fault=str(error))
+        return Step(number=number, path=path, manifest=None, fault=str(error), torn=isinstance(error, _TornError))
     return Step(number=number, path=path, manifest=manifest, fault=fault and f"{fault[0]}: {fault[1]}")
 
 
@@ -82,9 +87,18 @@ def list_steps(run: Place) -> list[Step]:
     return [read_step(path) for path in _step_paths(run)]
 
 
-def newest_step(run: Place) -> Step | None:
-    """Find the newest whole step; older ones are not read. Raises `StepError` when the directory is not there."""
-    return next((step for step in map(read_step, reversed(_step_paths(run))) if step.whole), None)
+def newest_step(run: Place, every: int = 1) -> Step | None:
+    """Find the newest whole step that is a multiple of `every`; older ones are not read.
+
+    Raises `StepError` when the directory is not there.
+    """
+    paths = [path for path in _step_paths(run) if (parse_step(path.name) or 0) % every == 0]
+    return next((step for step in map(read_step, reversed(paths)) if step.whole), None)
+
+
+def step_numbers(run: Place) -> list[int]:
+    """List the numbers of what has the name of a step, in order; nothing is read. Nothing is there: none."""
+    return sorted(number for name in store.list_names(run) if (number := parse_step(name)) is not None)
 
 
 def find_steps(path: Place) -> list[Step]:
@@ -120,15 +134,15 @@ def find_step(path: Place) -> Step:
 def _step_paths(run: Place) -> list[Place]:
     if not store.is_directory(run):
         raise StepError(f"{run} is not a directory; name the directory of a run, in which the steps are")
-    numbers = {name: number for name in store.list_names(run) if (number := parse_step(name)) is not None}
-    return [run / name for name in sorted(numbers, key=numbers.__getitem__)]
+    return [run / step_name(number) for number in step_numbers(run)]
 
 
 def _read_manifest(path: Place, number: int) -> Manifest:
     if not store.exists_directory(path):
         raise StepError("it is not there, or not a directory")
     if store.size_of(path / MANIFEST) is None:
-        raise StepError(f"no {MANIFEST}: written, but not committed")
+        broken_off = "; a push or a deletion that did not end" if isinstance(path, ObjectPath) else ""
+        raise _TornError(f"no {MANIFEST}: written, but not committed{broken_off}")
     manifest = Manifest.parse(store.read_file(path / MANIFEST, MAX_MANIFEST_BYTES))
     if manifest.step != number:
         raise StepError(f"{MANIFEST} is of step {manifest.step}")

@@ -13,14 +13,15 @@ from ckptlab.errors import CorruptError, FormatError
 from ckptlab.format.manifest import Manifest
 from ckptlab.format.spans import SpanSums
 from ckptlab.format.strips import Rows, Strip, cut_at_blocks, rows
+from ckptlab.steps.ahead import Ahead
 from ckptlab.steps.verify import bad_block, wrong_sum
-from ckptlab.storage import Place, store
+from ckptlab.storage import ObjectPath, Place, store
 
 
 class StepReader:
     """Reads ranges of the files that a manifest lists, block by block, through one buffer of one block.
 
-    Use it as a context manager; it keeps one file open at a time.
+    Use it as a context manager; it keeps one file open at a time. From a store it fetches the next blocks of a range meanwhile.
     """
 
     def __init__(self, path: Place, manifest: Manifest) -> None:
@@ -32,12 +33,15 @@ class StepReader:
         self._file: str | None = None
         self._opened: store.File
         self._block: int | None = None
+        self._ahead = Ahead(path, manifest) if isinstance(path, ObjectPath) else None
 
     def __enter__(self) -> "StepReader":
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+        if self._ahead is not None:
+            self._ahead.close()
 
     def read(self, file: str, strip: Strip) -> Iterator[tuple[Strip, Rows]]:
         """Yield the bytes of a strip of the file, verified, a block at a time. They are overwritten by the next.
@@ -45,7 +49,10 @@ class StepReader:
         Raises:
             CorruptError: a block is not as it was written; the message names the file, the block's bytes and its tensors.
         """
-        for cut in cut_at_blocks(strip, self._manifest.block_bytes):
+        cuts = cut_at_blocks(strip, self._manifest.block_bytes)
+        if self._ahead is not None:
+            cuts = self._ahead.cuts(file, cuts, self._block if self._file == file else None)
+        for cut in cuts:
             block, begin = divmod(cut.begin, self._manifest.block_bytes)
             self._load(file, block)
             yield cut, rows(self._buffer, begin, cut.length, cut.num_runs, cut.step)
@@ -99,7 +106,10 @@ class StepReader:
     def _fetch(self, file: str, block: int, begin: int, view: memoryview) -> None:
         try:
             self._open(file)
-            store.read_into(self._opened, begin, view)
+            if self._ahead is not None:
+                self._ahead.take(block, view)
+            else:
+                store.read_into(self._opened, begin, view)
         except (OSError, FormatError) as error:  # a disk that does not give a block back has lost it
             raise CorruptError(self._fault(file, block, f"cannot be read: {error}")) from error
 

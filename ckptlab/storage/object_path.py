@@ -4,7 +4,7 @@ Pure: an `ObjectPath` only carries the store along that `ckptlab.storage.store` 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, Self
 
@@ -21,7 +21,7 @@ class Head(NamedTuple):
 
 
 class Store(Protocol):
-    """A bucket: the six things that are asked of it.
+    """A bucket: the seven things that are asked of it.
 
     Keys are plain, with `/` between their parts. Each raises `StoreError` when the store does not answer in bounded time,
     refuses, or has no such bucket.
@@ -44,6 +44,9 @@ class Store(Protocol):
 
     def create(self, key: str, data: bytes) -> bool:
         """Put a small object only if none is there, as one step; tell whether it was put."""
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects; one that is not there is no error. Broken off, some of them are gone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ None of it gets into a message: what a store answers may repeat it, so an error 
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import obstore
@@ -118,6 +118,12 @@ class Bucket:
         except AlreadyExistsError:
             return False
         return True
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects, a thousand in one request."""
+        if keys:
+            with suppress(FileNotFoundError), self._saying(keys[0]):
+                obstore.delete(self._store, keys)
 
     @contextmanager
     def _saying(self, key: str) -> Iterator[None]:

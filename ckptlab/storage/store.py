@@ -1,6 +1,6 @@
 """Read checkpoint files wherever they are: on a disk, or in an object store. The type of the path says which.
 
-This is all that steps and loads ask of a place. What changes a run on disk calls `posix`; what fills a store is a push.
+This is all that steps and loads ask of a place. What changes a run on disk calls `posix`; a push fills a store.
 """
 
 import os
@@ -37,7 +37,9 @@ def place(named: str | os.PathLike[str] | ObjectPath) -> Place:
 def on_disk(named: str | os.PathLike[str]) -> Path:
     """Give the path on disk that a person named; raise `UsageError` for an address, which would name a directory `s3:`."""
     if re.match("[a-z0-9]+:/", str(named)):  # a Path of an address has lost a slash
-        raise UsageError("a run is trained on a disk that all ranks share; `ckptlab push` puts its steps into an object store")
+        raise UsageError(
+            "a run is trained on a disk that all ranks share; tiers=[ObjectStore(…)] or `ckptlab push` puts steps into a store"
+        )
     return Path(named)
 
 

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 from ckptlab.ranks.join import init_from_environment, take_device
 from ckptlab.resume import Checkpointer, ResumableSampler, TrainState
 from ckptlab.resume.rng import derive_seed, reseed
+from ckptlab.tiers import ObjectStore
 from ckptlab.train.model import GPT
 from ckptlab.train.options import DETERMINISM, Options
 from ckptlab.train.records import cut_records, open_records, write_record
@@ -48,7 +49,11 @@ def train(options: Options) -> None:
     scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=WARM_UP_STEPS)
     state = TrainState(model=model, optimizer=optimizer, scheduler=scheduler, loader=make_loader(options))
     with Checkpointer(
-        options.run, every=options.every, keep_last=options.keep_last, background=options.background
+        options.run,
+        every=options.every,
+        keep_last=options.keep_last,
+        background=options.background,
+        tiers=[ObjectStore(options.push, keep_last=options.keep_last)] if options.push else (),
     ) as checkpointer:
         resumed = checkpointer.resume(state)
         say(f"resumed from step {resumed}" if resumed else "a fresh start")

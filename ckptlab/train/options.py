@@ -8,6 +8,7 @@ from typing import Any, Literal
 import click
 
 from ckptlab.errors import UsageError
+from ckptlab.tiers import ObjectStore
 
 DETERMINISM = "deterministic algorithms in torch and cuBLAS, no cuDNN benchmark, one CPU thread a rank"
 
@@ -21,6 +22,7 @@ class Options:
     every: int = 20
     background: Literal["wait", "skip"] | None = None
     keep_last: int = 3
+    push: str | None = None
     global_batch: int = 16
     accumulate: int = 1
     workers: int = 0
@@ -37,6 +39,8 @@ class Options:
                 f"--global-batch {self.global_batch} cannot be dealt out evenly to {num_ranks} ranks in {self.accumulate} "
                 f"micro-batches each; take a multiple of {parts}, or another number of ranks"
             )
+        if self.push is not None:
+            ObjectStore(self.push)
         if self.kill is not None and not (0 <= self.kill[0] < num_ranks and 1 <= self.kill[1] <= self.steps):
             raise UsageError(
                 f"--kill {self.kill[0]} {self.kill[1]}: expected one of the ranks 0 to {num_ranks - 1}, "
@@ -63,6 +67,7 @@ OPTIONS = (
         "Write checkpoints behind the training; one that is due while another is written waits for it, or is left out.",
     ),
     option("--keep-last", COUNT, "Keep so many checkpoints."),
+    option("--push", str, "Also put every checkpoint into an object store, and go on from there on a new machine.", "ADDRESS"),
     option("--global-batch", COUNT, "Samples in one optimizer step, over all ranks."),
     option("--accumulate", COUNT, "Micro-batches in one optimizer step."),
     option("--workers", click.IntRange(min=0), "Loader workers a rank."),

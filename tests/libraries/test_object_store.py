@@ -2,8 +2,10 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,16 +13,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from jobs import train, trained
 from object_store import Proxy, moto, use
+from processes import until
 from states import load_state, save_state
 from steps_made_by_hand import BLOCK_BYTES, MODEL, make_step
 from torch import nn
 
 from ckptlab.cli.main import run
-from ckptlab.errors import LoadError, StepError, StoreError
+from ckptlab.errors import LoadError, RankLost, StepError, StoreError
 from ckptlab.ranks import World
 from ckptlab.resume import load_weights
-from ckptlab.steps import newest_step
+from ckptlab.steps import compare, list_steps, newest_step
 from ckptlab.steps.steps import read_step
 from ckptlab.storage import place
 from ckptlab.tiers import push
@@ -265,3 +269,41 @@ def test_an_answer_that_fails_once_is_asked_for_again(fault: int | str, tmp_path
     proxy.fault = once
     assert run(["verify", there]) == 0
     assert any(MODEL_FILE in path for path in failed)
+
+
+def test_a_run_killed_while_a_step_is_sent_goes_on_from_the_store_alone_and_ends_bitwise_as_if_unbroken(
+    tmp_path: Path, there: str, proxy: Proxy, capsys
+) -> None:
+    unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
+    with World(2) as world:
+
+        def train_and_lose_rank_0() -> None:
+            with pytest.raises(RankLost):
+                world.run(train, broken, 4, store=there)
+
+        world.run(train, unbroken, 7)
+        world.run(train, broken, 1, store=there)
+        proxy.fault = lambda method, path: "hang" if method == "PUT" and "/model/model-" in path else None
+        training = threading.Thread(target=train_and_lose_rank_0)
+        training.start()
+        assert proxy.hung.wait(60)
+        assert until(lambda: list_steps(broken)[-1].number == 4, 60)
+        world.kill(0)
+        training.join()
+        proxy.fault = lambda method, path: None
+        assert [step.number for step in list_steps(place(there)) if not step.torn] == [1]
+        assert run(["verify", there]) == 0
+        assert "not whole: no manifest.json" in capsys.readouterr().err, "nothing is wrong with what is no step"
+        world.restart()
+        world.run(train, broken, 5, store=there)
+        assert [step.number for step in list_steps(place(there)) if step.whole][-1] == 5
+        shutil.rmtree(broken)
+        world.run(train, broken, 7, store=there)
+    assert run(["verify", there]) == 0
+    steps = list_steps(place(there))
+    assert [step.number for step in steps][1:] == [7]
+    assert all(step.whole for step in steps)
+    assert list(compare(steps[-1], read_step(unbroken / "step-00000007"))) == []
+    assert [json.loads(line)["step"] for line in (broken / "trained-0.jsonl").read_text().splitlines()] == [6, 7]
+    for rank in range(2):
+        assert trained(broken, rank).items() <= trained(unbroken, rank).items()
