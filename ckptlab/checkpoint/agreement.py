@@ -176,7 +176,11 @@ def _spec(spec: TensorSpec) -> list[Any]:
 
 
 PLAIN_SUBJECTS: dict[str, Callable[[SavePlan, Contents], dict[str, Any]]] = {
-    "step": lambda plan, contents: {"step": str(plan.step), "max_file_bytes": str(plan.max_file_bytes)},
+    "step": lambda plan, contents: {
+        "step": str(plan.step),
+        "max_file_bytes": str(plan.max_file_bytes),
+        "files": json.dumps(plan.files),
+    },
     "tensors": lambda plan, contents: _descriptions(plan),
     "aliases": lambda plan, contents: dict(plan.aliases),
     "by_name": lambda plan, contents: _of_named(plan, contents),

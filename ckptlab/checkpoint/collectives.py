@@ -173,6 +173,24 @@ class Group:
         self._answer_all(answer)
         return _unpack(answer, outcome)
 
+    def swap(self, send: tuple[int, memoryview] | None, receive: tuple[int, memoryview] | None) -> tuple[int, ...]:
+        """Send bytes to a rank while bytes come from a rank; return those of the two that are lost. Nobody else takes part.
+
+        The two at the ends of a message know its length beforehand, and make their swaps in an order that all ranks know:
+        see `ckptlab.tiers.moves`. A lost rank is no error here, because a rank that stopped would keep others waiting.
+
+        Args:
+            send: to whom, and what: writable memory.
+            receive: from whom, and where to: as many bytes as the other sends.
+        """
+        group, begun = self._process_group, []
+        if receive is not None and receive[1].nbytes:  # first a place for what comes: two that sent would wait for each other
+            begun.append((receive[0], _begin(group.recv, *receive)))
+        if send is not None and send[1].nbytes:
+            begun.append((send[0], _begin(group.send, *send)))
+        ended = [(rank, _wait(work)) for rank, work in begun]
+        return tuple(rank for rank, outcome in ended if outcome.error is not None)
+
     def _gather(self, own: dict[str, Any]) -> list[dict[str, Any] | None]:
         """Return the messages by rank, None for a rank that is lost. Coordinator only."""
         messages: list[dict[str, Any] | None] = [own]
@@ -210,6 +228,14 @@ class Group:
             raise RanksDisagree(_lost((rank,)), lost=(rank,)) from error
         message: dict[str, Any] = json.loads(data.numpy().tobytes())
         return message
+
+
+def _begin(start: Callable[..., Any], rank: int, data: memoryview) -> Outcome:
+    return attempt(lambda: start([torch.frombuffer(data, dtype=torch.uint8)], rank, 0))
+
+
+def _wait(begun: Outcome) -> Outcome:
+    return begun.then(lambda: begun.value.wait())
 
 
 def _answer(messages: list[dict[str, Any] | None], decide: Callable[[list[Any]], Any]) -> dict[str, Any]:

@@ -12,10 +12,10 @@ A failure before `fill`, on any rank, leaves everything on every rank as it was.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ckptlab.checkpoint.collectives import Group, RanksDisagree, attempt
 from ckptlab.checkpoint.contents import Contents
@@ -28,13 +28,13 @@ from ckptlab.format import names
 from ckptlab.format.dtypes import ITEM_BYTES
 from ckptlab.format.exact import MAX_STATE_BYTES, decode
 from ckptlab.format.manifest import Manifest
-from ckptlab.format.records import TensorRecord
+from ckptlab.format.records import Piece, TensorRecord
 from ckptlab.format.spans import Spans, unproved
 from ckptlab.format.strips import Strip, cut_at_blocks, rows
 from ckptlab.steps.reading import rank_tensors
 from ckptlab.steps.steps import read_step
 from ckptlab.steps.verified import StepReader
-from ckptlab.storage import Place, place
+from ckptlab.storage import Place, place, store
 
 State = Mapping[str, Any]
 Wanted = Callable[[Manifest, State], Contents]
@@ -78,6 +78,7 @@ def load(
     cast: bool = False,
     strict: bool = True,
     verify_first: bool = True,
+    need_whole: bool = True,
     group: Group | None = None,
 ) -> Loaded:
     """Fill live tensors from a step, and return them with the step's state. Every rank calls it.
@@ -93,6 +94,8 @@ def load(
             the former stay as they are and the latter are left out; `Loaded` tells both.
         verify_first: read twice, so that a damaged block is found before anything changes. Without it tensors are filled before
             all sums are known, and stay filled when one is wrong: for a caller that will overwrite everything.
+        need_whole: refuse a step of which any file is missing. Told otherwise, only files that some rank wants must be there,
+            each where that rank looks: `step` may be another place on each rank, with the same manifest; see `wanted_files`.
         group: the ranks; None makes a group of all ranks for this call.
 
     Raises:
@@ -103,7 +106,7 @@ def load(
     changing = False
     try:
         with Group.lent(group) as ranks:
-            loading = _Loading(step, wanted, ranks)
+            loading = _Loading(step, wanted, ranks, need_whole)
             ranks.agree(attempt(loading.open), _refuse_different_steps)
             planned = attempt(lambda: loading.plan(names.SECTIONS[:1] if model_only else names.SECTIONS, rename or {}, cast))
             left = ranks.agree(planned, lambda everybody: _left_over(everybody, rename or {}, strict))
@@ -123,23 +126,47 @@ def _read(loading: "_Loading", ranks: Group, fill: bool) -> None:
     ranks.agree(attempt(lambda: loading.read_again(unproved, fill)))
 
 
+def wanted_files(step: Place, manifest: Manifest, wanted: Wanted, group: Group) -> list[str]:
+    """Return the files that this rank reads when it loads what is wanted, at least; nothing is communicated.
+
+    Args:
+        step: where this rank has the step's `state.json`, already verified.
+        manifest: of the step.
+        wanted: as for `load`, which calls it again.
+        group: the ranks that will load.
+    """
+    state = from_exact(decode(store.read_file(step / names.STATE, MAX_STATE_BYTES)))
+    contents = wanted(manifest, state)
+    own = {names.rank_tensors_file(group.rank), names.rank_state_file(group.rank)} if contents.rank_tensors else set()
+    files = {names.STATE, *(own & manifest.files.keys())}
+    for section, tensors in describe_all(contents, group.rank, group.world_size).items():
+        for name, local in tensors.items():
+            record = manifest.tensors[section].get(manifest.aliases.get(name, name))
+            files.update(piece.file for piece in (record.pieces if record else ()) if _shares(local, piece))
+    return sorted(files)
+
+
+def _shares(local: LocalTensor, piece: Piece) -> bool:
+    return any(part.box.intersect(piece.box) for part in local.parts)
+
+
 class _Loading:
     """One load on one rank; nothing is communicated here."""
 
-    def __init__(self, named: str | Place, wanted: Wanted, group: Group) -> None:
+    def __init__(self, named: str | Place, wanted: Wanted, group: Group, need_whole: bool) -> None:
         self._state: State = {}
         self._rank_state: State = {}
-        self._named, self._wanted, self._group = named, wanted, group
+        self._named, self._wanted, self._group, self._need_whole = named, wanted, group, need_whole
         self._path: Place
         self._manifest: Manifest
         self._contents: Contents
-        self._reads: list[tuple[LocalTensor, str, list[tuple[str, Strip]]]] = []  # what is wanted, the step's dtype, where
+        self._reads: list[_Located] = []
 
     def open(self) -> str:
         """Read manifest and state, and return a digest of the manifest, which has the sum of the state in it."""
         self._path = place(self._named)
         step = read_step(self._path)
-        if step.manifest is None or step.fault is not None:
+        if step.manifest is None or (self._need_whole and step.fault is not None):
             raise StepError(f"the step is not whole: {step.fault}")
         self._manifest = step.manifest
         self._state = self._read_state(names.STATE)
@@ -155,7 +182,7 @@ class _Loading:
         for section in sections:
             held = {**self._manifest.tensors[section], **(own if section == "model" else {})}
             matched = match(section, tensors[section], held, self._manifest.aliases, rename, cast)
-            self._reads += map(_located, matched.reads)
+            self._reads += _located(matched.reads)
             unknown = [name for name in rename if name not in tensors[section]]
             left[section] = {"missing": matched.missing, "unexpected": matched.unexpected, "unknown": unknown}
         return left
@@ -218,7 +245,7 @@ class _Loading:
         wanted = {name: describe(name, tensor, 0, 1) for name, tensor in contents.rank_tensors.items()}
         matched = match("ranks", wanted, held, {}, {}, cast=False)
         refuse_names("ranks", matched.missing, matched.unexpected, {})
-        self._reads += map(_located, matched.reads)
+        self._reads += _located(matched.reads)
         self._rank_state = self._read_state(files[1])
         return buffers
 
@@ -230,11 +257,14 @@ class _Loading:
         return state
 
     def _strips(self) -> Iterator[tuple[Data, str, Strip]]:
-        """Yield what is wanted, tensor by tensor: its bytes, the file, the strip."""
-        for local, dtype, strips in self._reads:
+        """Yield what is wanted: its bytes, the file, the strip.
+
+        In the order of the files, not of the tensors: in one writer's file lie small pieces of many tensors.
+        """
+        for piece, local, dtype, strips in sorted(self._reads, key=lambda read: (read.piece.file, read.piece.begin)):
             data = TensorBytes(local.data) if dtype == local.spec.dtype else CastBytes(local.data, DTYPES[dtype])
-            for file, strip in strips:
-                yield data, file, strip
+            for strip in strips:
+                yield data, piece.file, strip
             data.flush()
 
     def _is_run(self, strip: Strip) -> bool:
@@ -242,12 +272,21 @@ class _Loading:
         return strip.num_runs == 1 and isinstance(self._path, Path)
 
 
-def _located(read: Read) -> tuple[LocalTensor, str, list[tuple[str, Strip]]]:
-    """Return what is wanted, the step's dtype, and by file the strips to read."""
-    local, record = read
-    dtype = record.spec.dtype
-    strips = [(piece.file, strip) for piece in record.pieces for strip in read_strips(piece, local, ITEM_BYTES[dtype])]
-    return local, dtype, strips
+class _Located(NamedTuple):
+    """What a rank reads of a piece, whose values have `dtype`."""
+
+    piece: Piece
+    local: LocalTensor
+    dtype: str
+    strips: list[Strip]
+
+
+def _located(reads: Iterable[Read]) -> Iterator[_Located]:
+    for local, record in reads:
+        dtype = record.spec.dtype
+        for piece in record.pieces:
+            if _shares(local, piece):
+                yield _Located(piece, local, dtype, list(read_strips(piece, local, ITEM_BYTES[dtype])))
 
 
 def _read_run(reader: StepReader, data: TensorBytes, file: str, cut: Strip, fill: bool) -> None:

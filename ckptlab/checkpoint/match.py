@@ -20,7 +20,7 @@ class Matched:
     """What a rank wants of a section, held against what the step has.
 
     Attributes:
-        reads: what to read, in the order in which it lies in the files.
+        reads: what to read, in no particular order.
         missing: names that are wanted and not in the step.
         unexpected: names that are in the step and not wanted by this rank.
     """
@@ -58,7 +58,7 @@ def match(
         ],
     )
     return Matched(
-        reads=sorted(reads.values(), key=lambda read: [(piece.file, piece.begin) for piece in read[1].pieces]),
+        reads=list(reads.values()),
         missing=sorted(wanted.keys() - reads.keys()),
         unexpected=sorted(held.keys() - set(theirs.values())),
     )

@@ -8,7 +8,7 @@ in a rank's part.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.tensors import LocalTensor, describe
@@ -26,6 +26,11 @@ Tensors = Mapping[str, Mapping[str, LocalTensor]]
 
 Layout = Mapping[str, Sequence[FileLayout]]
 """Section to the files that all ranks share."""
+
+Files = Literal["by_tensor", "by_rank"]
+"""Whether all ranks write into files of whole tensors, or each into a file of its own; see `ckptlab.checkpoint.pieces`."""
+
+FILES = get_args(Files)
 
 
 def describe_all(contents: Contents, rank: int, world_size: int) -> Tensors:
@@ -50,7 +55,8 @@ class SavePlan:
         aliases: further names of tied tensors: the same on every rank.
         state: what `state.json` will hold: the same on every rank.
         max_file_bytes: of tensors in a file: the same on every rank.
-        layout: the files that all ranks share, by section: the same on every rank.
+        layout: the files that all ranks share, by section: the same on every rank; none where each rank has its own.
+        files: who writes into which files: the same on every rank.
         is_united: whether the ranks have told each other who holds what; needed where not all hold the same names.
         kept_apart: buffers of the model that differ between ranks; each rank also keeps its own.
     """
@@ -62,6 +68,7 @@ class SavePlan:
     state: Mapping[str, Any]
     max_file_bytes: int
     layout: Layout
+    files: Files = "by_tensor"
     is_united: bool = False
     kept_apart: frozenset[str] = frozenset()
 
@@ -73,7 +80,8 @@ class SavePlan:
             section: {name: replace(local, replicas=tuple(replicas[section][name])) for name, local in named.items()}
             for section, named in self.tensors.items()
         }
-        return replace(self, tensors=tensors, specs=specs, layout=_lay_out_all(specs, self.max_file_bytes), is_united=True)
+        layout = _lay_out_all(specs, self.max_file_bytes, self.files)
+        return replace(self, tensors=tensors, specs=specs, layout=layout, is_united=True)
 
     def keeping_apart(self, names: Collection[str]) -> Self:
         """Return the plan in which the first replica writes these buffers into `model/`, and every rank keeps its own."""
@@ -84,12 +92,17 @@ class SavePlan:
         return replace(self, tensors={**self.tensors, "model": model}, kept_apart=frozenset(names))
 
 
-def plan_save(step: int, contents: Contents, rank: int, world_size: int, max_file_bytes: int) -> SavePlan:
+def plan_save(
+    step: int, contents: Contents, rank: int, world_size: int, max_file_bytes: int, files: Files = "by_tensor"
+) -> SavePlan:
     """Describe this rank's part of everything, as if every rank held the same names.
 
     Raises:
-        UsageError: a tensor cannot be saved, no directory can have this step's name, or no byte may stand in a file.
+        UsageError: a tensor cannot be saved, no directory can have this step's name, no byte may stand in a file, or `files`
+            is another word.
     """
+    if files not in FILES:
+        raise UsageError(f"files={files!r}: {' or '.join(map(repr, FILES))}")
     if max_file_bytes < 1:
         raise UsageError(f"max_file_bytes={max_file_bytes}: at least 1")
     if parse_step(step_name(step)) != step:
@@ -103,11 +116,14 @@ def plan_save(step: int, contents: Contents, rank: int, world_size: int, max_fil
         aliases=contents.aliases,
         state=contents.state,
         max_file_bytes=max_file_bytes,
-        layout=_lay_out_all(specs, max_file_bytes),
+        layout=_lay_out_all(specs, max_file_bytes, files),
+        files=files,
     )
 
 
-def _lay_out_all(specs: Mapping[str, Mapping[str, TensorSpec]], max_file_bytes: int) -> Layout:
+def _lay_out_all(specs: Mapping[str, Mapping[str, TensorSpec]], max_file_bytes: int, files: Files) -> Layout:
+    if files == "by_rank":
+        return {section: [] for section in specs}
     return {section: lay_out(section, named, max_file_bytes) for section, named in specs.items()}
 
 
@@ -124,7 +140,7 @@ def positions(layout: Layout, rank: int = 0, world_size: int = 1) -> Iterator[tu
 
 
 def records(plan: SavePlan) -> dict[str, dict[str, TensorRecord]]:
-    """Return what the manifest says of every tensor: one piece each, the whole."""
+    """Return what the manifest says of every tensor of files that all ranks share: one piece each, the whole."""
     found: dict[str, dict[str, TensorRecord]] = {section: {} for section in plan.specs}
     for section, name, file, begin in positions(plan.layout):
         spec = plan.specs[section][name]
@@ -147,7 +163,7 @@ def write_strips(begin: int, local: LocalTensor, rank: int, block_bytes: int) ->
     if rank not in local.replicas:
         return  # another rank's copy is the one that is written
     replica, num_replicas = local.replicas.index(rank), len(local.replicas)
-    for strip in _strips(whole(local.spec.shape), local, ITEM_BYTES[local.spec.dtype]):
+    for strip in box_strips(whole(local.spec.shape), local, ITEM_BYTES[local.spec.dtype]):
         for cut in cut_at_blocks(strip.moved(begin), block_bytes):
             if cut.begin // block_bytes % num_replicas == replica:
                 yield cut
@@ -155,11 +171,11 @@ def write_strips(begin: int, local: LocalTensor, rank: int, block_bytes: int) ->
 
 def read_strips(piece: Piece, local: LocalTensor, item_bytes: int) -> Iterator[Strip]:
     """Yield what this rank reads of a piece; its own part is taken in the step's dtype, of `item_bytes` a value."""
-    return (strip.moved(piece.begin) for strip in _strips(piece.box, local, item_bytes))
+    return (strip.moved(piece.begin) for strip in box_strips(piece.box, local, item_bytes))
 
 
-def _strips(box: Box, local: LocalTensor, item_bytes: int) -> Iterator[Strip]:
-    """Yield what a box of the tensor and the rank's part share."""
+def box_strips(box: Box, local: LocalTensor, item_bytes: int) -> Iterator[Strip]:
+    """Yield what a box of the tensor and the rank's part share; a strip begins in the box."""
     everything = whole(local.data.shape)
     for part in local.parts:
         here = Box(part.at, part.box.shape)

@@ -28,11 +28,12 @@ from ckptlab.checkpoint.collectives import (
 )
 from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.phases import PhaseClock
-from ckptlab.checkpoint.plan import SavePlan, plan_save
-from ckptlab.checkpoint.writer import StepWriter, merge_sums
+from ckptlab.checkpoint.plan import Files, SavePlan, plan_save
+from ckptlab.checkpoint.writer import StepWriter
 from ckptlab.errors import ReplicaMismatch, SaveError
-from ckptlab.format.checksums import BLOCK_BYTES, FileSums
+from ckptlab.format.checksums import BLOCK_BYTES
 from ckptlab.format.files import MAX_FILE_BYTES
+from ckptlab.format.manifest import Manifest
 from ckptlab.format.names import step_name
 from ckptlab.steps.events import WriteEvent, append_event
 from ckptlab.steps.retention import check_rule, retire
@@ -48,6 +49,7 @@ def save(
     keep_last: int | None = None,
     keep_every: int | None = None,
     max_file_bytes: int = MAX_FILE_BYTES,
+    files: Files = "by_tensor",
     group: Group | None = None,
     on_phase: Callable[[str], None] | None = None,
     write_event: WriteEvent | None = None,
@@ -65,6 +67,9 @@ def save(
         keep_every: steps that are multiples of it are kept as well; the same on every rank.
         max_file_bytes: tensors of a section fill one file after the other, at most so many bytes each, or one tensor that is
             larger; the same on every rank.
+        files: "by_tensor": plain safetensors files of whole tensors, into which all ranks write. "by_rank": each rank writes
+            one file of its own, under `pieces/`, of any size; for storage where many ranks cannot write one file. The same
+            on every rank.
         group: the ranks; None makes a group of all ranks for this call.
         on_phase: called on every rank after each of `PHASES`; must not raise.
         write_event: called on the coordinator with the save's event and one for each step deleted; must not raise; None
@@ -83,14 +88,14 @@ def save(
     is_coordinator = (rank_and_world_size()[0] if group is None else group.rank) == COORDINATOR
     try:
         with Group.lent(group) as ranks:
-            plan = attempt(lambda: plan_save(step, contents, ranks.rank, ranks.world_size, max_file_bytes))
-            sums = _save(run, plan, contents, ranks, clock)
+            plan = attempt(lambda: plan_save(step, contents, ranks.rank, ranks.world_size, max_file_bytes, files))
+            manifest = _save(run, plan, contents, ranks, clock)
             with suppress(RanksDisagree):  # the step is committed; a rank that is lost now shows at the next exchange
                 work = partial(_retire, run, keep_last, keep_every, step, in_use, write_event)
                 ranks.from_coordinator(work)  # the others wait for its end
             clock.done("retire")
-            if is_coordinator:
-                num_bytes = sum(part.file_bytes for part in sums.values())
+            if manifest is not None:
+                num_bytes = sum(record.num_bytes for record in manifest.files.values())
                 write_event(_event(step, clock, outcome="committed", ranks=ranks.world_size, bytes=num_bytes))
             return run / step_name(step)
     except RanksDisagree as error:
@@ -99,47 +104,56 @@ def save(
         raise _save_error(run, step, error, clock) from error
 
 
-def _save(run: Path, planned: Outcome, contents: Contents, group: Group, clock: PhaseClock) -> dict[str, FileSums]:
-    """Go through the phases up to the commit; return the files' sums (coordinator).
+def _save(run: Path, planned: Outcome, contents: Contents, group: Group, clock: PhaseClock) -> Manifest | None:
+    """Go through the phases up to the commit; return the manifest (coordinator).
 
     What goes wrong on one rank is an `Outcome` until the next exchange, which every rank reaches.
     """
-    plan = _agreed(planned, contents, group)
+    plan = agreed(planned, contents, group)
     clock.done("plan")
 
     temporary = group.from_coordinator(lambda: step_files.make_temporary(run, plan).name)
     with _writing(run / temporary, group) as writer:
         clock.done("reserve")
 
-        outcome = attempt(lambda: step_files.write(writer, plan, contents, group))
+        written = attempt(lambda: step_files.write(writer, plan, contents, group))
         clock.done("write")
 
-        outcome = outcome.then(writer.sync)
+        outcome = written.then(writer.sync)
         clock.done("sync")
 
-        sums: dict[str, FileSums] = {}
-        group.agree(outcome.then(writer.sums), lambda everybody: sums.update(merge_sums(everybody, BLOCK_BYTES)))
+        told: list[step_files.Written] = []
+        group.agree(outcome.then(lambda: (writer.sums(), written.value)), lambda everybody: told.extend(everybody))
         clock.done("agree")
 
+        made = Outcome()
         if group.is_coordinator:
-            outcome = attempt(lambda: step_files.write_manifest(writer, plan, contents, sums, group))
+            made = attempt(lambda: step_files.make_manifest(plan, contents, told))
+            outcome = made.then(lambda: step_files.write_manifest(writer, made.value))
         clock.done("manifest")
 
         path = run / step_name(plan.step)
         group.from_coordinator(lambda: outcome.then(lambda: step_files.commit(writer.directory, path)).get())
         clock.done("commit")
-    return sums
+    manifest: Manifest | None = made.value
+    return manifest
 
 
-def _agreed(planned: Outcome, contents: Contents, group: Group) -> SavePlan:
-    """Return this rank's plan when all ranks mean the same step, after settling what may differ, subject by subject."""
+def agreed(planned: Outcome, contents: Contents, group: Group) -> SavePlan:
+    """Return this rank's plan when all ranks mean the same step, after settling what may differ, subject by subject.
+
+    Every rank calls it with what its `plan_save` came to.
+
+    Raises:
+        RanksDisagree: they do not mean the same step.
+    """
     subject = group.agree(planned.then(lambda: propose(planned.value, contents)), subject_of_dispute)
     if subject is None:
         plan: SavePlan = planned.get()
         return plan
     told = attempt(lambda: detail(subject, planned.value, contents))
     answer = group.agree(told, lambda everybody: settle(subject, everybody))
-    return _agreed(attempt(lambda: settled(planned.value, subject, answer)), contents, group)
+    return agreed(attempt(lambda: settled(planned.value, subject, answer)), contents, group)
 
 
 @contextmanager

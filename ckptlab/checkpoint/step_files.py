@@ -1,19 +1,21 @@
 """What a save does to the file system: the temporary directory, the contents, the manifest. Nothing is communicated here."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import ckptlab
 from ckptlab.checkpoint.collectives import Group, attempt_or_warn
 from ckptlab.checkpoint.contents import Contents
+from ckptlab.checkpoint.pieces import piece_records, rank_file
 from ckptlab.checkpoint.plan import SavePlan, positions, records, write_strips
 from ckptlab.checkpoint.tensor_bytes import TensorBytes, to_exact
 from ckptlab.checkpoint.tensors import describe, mesh_of
-from ckptlab.checkpoint.writer import StepWriter
+from ckptlab.checkpoint.writer import StepWriter, merge_sums
 from ckptlab.errors import StepError
 from ckptlab.format import names
-from ckptlab.format.checksums import BLOCK_BYTES, FileSums
+from ckptlab.format.checksums import BLOCK_BYTES
 from ckptlab.format.exact import encode
 from ckptlab.format.files import index_json
 from ckptlab.format.header import build_header
@@ -25,6 +27,9 @@ from ckptlab.storage import posix
 
 RANK_FILE_ALIGNMENT = 8  # as safetensors pads
 MAX_MODEL_FILE_BYTES = 64 * 2**20  # a config or a tokenizer, not weights
+
+Written = tuple[dict[str, dict[str, Any]], dict[str, Any]]
+"""What a rank tells of what it wrote: the sums of its files, and its pieces as `write` returns them."""
 
 
 def make_temporary(run: Path, plan: SavePlan) -> Path:
@@ -60,8 +65,8 @@ def remove_temporary(temporary: Path) -> None:
         posix.remove_tree(temporary)
 
 
-def write(writer: StepWriter, plan: SavePlan, contents: Contents, group: Group) -> None:
-    """Write all that is this rank's to write. Every rank calls it.
+def write(writer: StepWriter, plan: SavePlan, contents: Contents, group: Group) -> dict[str, Any]:
+    """Write all that is this rank's to write, and return what the manifest is to say of its pieces. Every rank calls it.
 
     Raises:
         StepError: this rank does not see the directory that the coordinator made.
@@ -71,7 +76,10 @@ def write(writer: StepWriter, plan: SavePlan, contents: Contents, group: Group) 
     if group.is_coordinator:
         _write_common(writer, plan, contents)
     _write_own(writer, plan, contents, group.rank)
+    if plan.files == "by_rank":
+        return _write_pieces(writer, plan, group.rank)
     _write_shared(writer, plan, group)
+    return {}
 
 
 def _write_shared(writer: StepWriter, plan: SavePlan, group: Group) -> None:
@@ -83,6 +91,22 @@ def _write_shared(writer: StepWriter, plan: SavePlan, group: Group) -> None:
         data = TensorBytes(local.data)
         for strip in write_strips(begin, local, group.rank, BLOCK_BYTES):
             writer.write_strip(file.name, file.file_bytes, strip, data.rows(strip))
+
+
+def _write_pieces(writer: StepWriter, plan: SavePlan, rank: int) -> dict[str, Any]:
+    """Write this rank's pieces into the one file that it has for all of them; return them by section and name."""
+    own = rank_file(plan.tensors, rank)
+    if own is None:
+        return {}
+    file = own.layout
+    posix.make_directory((writer.directory / file.name).parent)
+    posix.reserve(writer.directory / file.name, file.file_bytes)
+    writer.write(file.name, file.file_bytes, 0, file.header)
+    for key, begin in file.begins.items():
+        data = TensorBytes(own.pieces[key].local.data)
+        for strip in own.pieces[key].strips(begin, BLOCK_BYTES):
+            writer.write_strip(file.name, file.file_bytes, strip, data.rows(strip))
+    return own.to_json()
 
 
 def _write_own(writer: StepWriter, plan: SavePlan, contents: Contents, rank: int) -> None:
@@ -113,28 +137,41 @@ def _write_common(writer: StepWriter, plan: SavePlan, contents: Contents) -> Non
     writer.write_whole(names.STATE, encode(to_exact(plan.state)))
 
 
-def write_manifest(writer: StepWriter, plan: SavePlan, contents: Contents, sums: Mapping[str, FileSums], group: Group) -> None:
-    """Check that every byte of every block was written once, and write the manifest, durably. Coordinator only.
+def make_manifest(plan: SavePlan, contents: Contents, written: Sequence[Written]) -> Manifest:
+    """Check that every byte of every block was written once, and return the manifest. Coordinator only.
+
+    Args:
+        plan: of the step.
+        contents: for the conditions and the mesh.
+        written: what each rank wrote, by rank.
 
     Raises:
         FormatError: some bytes of a block were not written, or were written twice; or a name is one that readers refuse.
     """
+    sums, pieces = merge_sums([sums for sums, _ in written], BLOCK_BYTES), [pieces for _, pieces in written]
     manifest = Manifest(
         step=plan.step,
         parent=None,
         block_bytes=BLOCK_BYTES,
         files={name: FileRecord(sums[name].file_bytes, tuple(sums[name].finish())) for name in sorted(sums)},
-        tensors=records(plan),
+        tensors=piece_records(plan, pieces) if plan.files == "by_rank" else records(plan),
         aliases=plan.aliases,
-        saved_by={"ckptlab": ckptlab.__version__, "world_size": group.world_size, "mesh": mesh_of(contents.model)},
+        saved_by={"ckptlab": ckptlab.__version__, "world_size": len(written), "mesh": mesh_of(contents.model)},
         exact_if=contents.exact_if,
     )
-    document = manifest.to_json()
-    Manifest.parse(document)  # what no reader would take must not be committed
+    return Manifest.parse(manifest.to_json())  # what no reader would take must not be committed
+
+
+def write_manifest(writer: StepWriter, manifest: Manifest) -> None:
+    """Write the manifest, and make the names of all files durable. Coordinator only.
+
+    Raises:
+        StepError: a file is not as it was written.
+    """
     for file, what in file_faults(writer.directory, manifest):
         raise StepError(f"{writer.directory / file}: {what}, though it was written; who else works in this directory?")
-    posix.write_file(writer.directory / names.MANIFEST, document)
-    for folder in {(writer.directory / name).parent for name in (*sums, names.MANIFEST)}:
+    posix.write_file(writer.directory / names.MANIFEST, manifest.to_json())
+    for folder in {(writer.directory / name).parent for name in (*manifest.files, names.MANIFEST)}:
         posix.sync_directory(folder)
 
 

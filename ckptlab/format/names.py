@@ -65,6 +65,11 @@ def shard_file(section: str, number: int, count: int) -> str:
     return f"{section}/{section}-{number:05d}-of-{count:05d}.safetensors"
 
 
+def pieces_file(rank: int) -> str:
+    """Name the file of one writer's pieces, where every writer has its own (`files="by_rank"`)."""
+    return f"{PIECES}/rank-{rank:05d}.safetensors"
+
+
 def index_file(section: str) -> str:
     """Name Hugging Face's index: which tensor is in which file."""
     return f"{section}/{section}.safetensors.index.json"

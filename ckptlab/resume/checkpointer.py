@@ -17,6 +17,7 @@ from typing import Literal, Self
 
 from ckptlab.checkpoint.collectives import Group, Outcome, RanksDisagree, attempt, attempt_or_warn
 from ckptlab.checkpoint.contents import Contents
+from ckptlab.checkpoint.plan import FILES, Files
 from ckptlab.checkpoint.save import save
 from ckptlab.errors import SaveError, StepError, UsageError
 from ckptlab.format.files import MAX_FILE_BYTES
@@ -50,6 +51,7 @@ class Checkpointer:
         keep_last: int | None = 3,
         keep_every: int | None = None,
         max_file_bytes: int = MAX_FILE_BYTES,
+        files: Files = "by_tensor",
         on_save_error: Literal["raise", "warn"] = "raise",
         background: Literal["wait", "skip"] | None = None,
         gate: Gate | None = None,
@@ -66,6 +68,7 @@ class Checkpointer:
             keep_last: how many whole steps to keep; None keeps all.
             keep_every: steps that are multiples of it are kept for good.
             max_file_bytes: of tensors in one file; a larger tensor stands alone.
+            files: "by_tensor": plain files of whole tensors; "by_rank": one file a rank; see `ckptlab.checkpoint.save`.
             on_save_error: with "warn", a save that fails while all ranks are there, as on a full disk, or that a gate refuses,
                 is logged and the run goes on; `save` returns None then, and of a save in the background `wait`.
             background: None: a save returns when the step is committed. Else it returns when the state is copied, into a
@@ -82,13 +85,15 @@ class Checkpointer:
         check_rule(keep_last, keep_every)
         if max_file_bytes < 1:
             raise UsageError(f"max_file_bytes={max_file_bytes}: at least 1")
+        if files not in FILES:
+            raise UsageError(f"files={files!r}: {' or '.join(map(repr, FILES))}")
         if on_save_error not in ("raise", "warn"):
             raise UsageError(f"on_save_error={on_save_error!r}: 'raise' or 'warn'")
         if background not in (None, "wait", "skip"):
             raise UsageError(f"background={background!r}: 'wait', 'skip' or None")
         self.run, self.on_save_error, self._schedule = on_disk(run), on_save_error, Schedule(every, mtbf_hours)
         self.keep_last, self.keep_every, self.max_file_bytes = keep_last, keep_every, max_file_bytes
-        self.background, self.gate, self.on_event, self.tiers = background, gate, on_event, tuple(tiers)
+        self.files, self.background, self.gate, self.on_event, self.tiers = files, background, gate, on_event, tuple(tiers)
         self._drains = Drains(self.run, (), self._write_event)  # rank 0 has them from the first call on
         self._alike = {
             "every": every,
@@ -96,6 +101,7 @@ class Checkpointer:
             "keep_last": keep_last,
             "keep_every": keep_every,
             "max_file_bytes": max_file_bytes,
+            "files": files,
             "on_save_error": on_save_error,
             "background": background,
             "gate": None if gate is None else "given",
@@ -210,6 +216,7 @@ class Checkpointer:
             keep_last=self.keep_last,
             keep_every=self.keep_every,
             max_file_bytes=self.max_file_bytes,
+            files=self.files,
             in_use=self._drains.in_use,
         )
         drains, step = self._drains, state.step

@@ -32,7 +32,7 @@ class StepReader:
         self._stack = ExitStack()
         self._file: str | None = None
         self._opened: store.File
-        self._block: int | None = None
+        self._held: tuple[str, int] | None = None  # file and block that the buffer has, verified
         self._ahead = Ahead(path, manifest) if isinstance(path, ObjectPath) else None
 
     def __enter__(self) -> "StepReader":
@@ -51,7 +51,7 @@ class StepReader:
         """
         cuts = cut_at_blocks(strip, self._manifest.block_bytes)
         if self._ahead is not None:
-            cuts = self._ahead.cuts(file, cuts, self._block if self._file == file else None)
+            cuts = self._ahead.cuts(file, cuts, self._held[1] if self._held is not None and self._held[0] == file else None)
         for cut in cuts:
             block, begin = divmod(cut.begin, self._manifest.block_bytes)
             self._load(file, block)
@@ -66,13 +66,13 @@ class StepReader:
             CorruptError: it cannot be read.
         """
         block, at = divmod(begin, self._manifest.block_bytes)
-        if (self._file, self._block) == (file, block):
+        if self._held == (file, block):
             run = self._buffer[at : at + length]
             if into is not None:
                 into[:] = run
         else:
             if into is None:
-                self._block = None
+                self._held = None
             run = self._buffer[:length] if into is None else into
             self._fetch(file, block, begin, run)
         self.sums.add(file, begin, run)
@@ -91,17 +91,17 @@ class StepReader:
             pass
 
     def _load(self, file: str, block: int) -> None:
-        if (self._file, self._block) == (file, block):
+        if self._held == (file, block):
             return
         record = self._manifest.files[file]
         begin = block * self._manifest.block_bytes
         view = self._buffer[: min(self._manifest.block_bytes, record.num_bytes - begin)]
-        self._block = None  # what is in the buffer is nothing until its sum was found right
+        self._held = None  # what is in the buffer is nothing until its sum was found right
         self._fetch(file, block, begin, view)
         found = isal_zlib.crc32(view)
         if found != record.crc32[block]:
             raise CorruptError(self._fault(file, block, wrong_sum(found, record.crc32[block])))
-        self._block = block
+        self._held = (file, block)
 
     def _fetch(self, file: str, block: int, begin: int, view: memoryview) -> None:
         try:

@@ -222,6 +222,11 @@ def rename(source: Path, target: Path) -> None:
     source.rename(target)
 
 
+def remove_file(path: Path) -> None:
+    """Remove a file, or the link in its place; nothing happens when it is not here."""
+    path.unlink(missing_ok=True)
+
+
 def remove_tree(path: Path) -> None:
     """Remove a directory with all that is in it; symbolic links in it are removed, not followed."""
     shutil.rmtree(path)
