@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from ckptlab.resume import Checkpointer, ResumableSampler, TrainState, sample_generator
 from ckptlab.resume.rng import derive_seed, reseed
-from ckptlab.tiers import ObjectStore
+from ckptlab.tiers import NodeTier, ObjectStore
 
 NUM_SAMPLES, GLOBAL_BATCH, SEED = 50, 12, 3  # four steps an epoch, two samples left out
 
@@ -65,15 +65,16 @@ def train(
     every: int | None = 1,
     kill_at: int | None = None,
     background: Literal["wait", "skip"] | None = None,
-    store: str | None = None,
+    tiers: Sequence[ObjectStore | NodeTier] = (),
+    keep_last: int | None = None,
 ) -> None:
     """Train up to step `until` in all, resuming what is there; rank 1 is killed in the middle of step `kill_at`.
 
-    Into the store at an address, where there is one, go all steps, of which two are kept there and one on the disk.
+    With tiers the ranks play two nodes.
     """
+    if tiers:
+        os.environ["CKPTLAB_NODE"] = f"node{2 * dist.get_rank() // dist.get_world_size()}"
     state, scheduler = make_job(workers, accumulate)
-    tiers = [ObjectStore(store, keep_last=2)] if store else []
-    keep_last = 1 if store else None
     with Checkpointer(run, every=every, keep_last=keep_last, background=background, tiers=tiers) as checkpointer:
         checkpointer.resume(state)
         torch.rand(3), random.random(), np.random.random()  # what a program does between here and its loop may draw

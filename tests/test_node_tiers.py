@@ -5,12 +5,14 @@ import re
 import resource
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
 import torch.distributed as dist
+from jobs import train, trained
 from states import local_bytes, make_state
 
 from ckptlab.checkpoint import Contents, load
@@ -18,7 +20,10 @@ from ckptlab.checkpoint.collectives import Group, Outcome
 from ckptlab.checkpoint.phases import PHASES
 from ckptlab.errors import CorruptError, RankLost, SaveError, UsageError
 from ckptlab.ranks import World
-from ckptlab.tiers.node import Local, Memory, NodeTier
+from ckptlab.steps import compare, verify
+from ckptlab.steps.events import read_events
+from ckptlab.steps.steps import read_step
+from ckptlab.tiers import Local, Memory, NodeTier
 
 STEP = "step-{:08d}"
 
@@ -78,6 +83,38 @@ def test_a_node_that_is_lost_comes_back_bitwise_from_its_partners(tmp_path: Path
         assert world.run(restore, tier) == [{"step": 9, "same": True, "refused": {}}] * 3
 
 
+@pytest.mark.parametrize("background", [None, "wait"])
+def test_a_run_that_loses_a_node_goes_on_from_memory_and_ends_bitwise_like_the_unbroken_one(
+    background: Literal["wait"] | None, tmp_path: Path
+) -> None:
+    run, memory, unbroken = tmp_path / "run", Memory(tmp_path / "memory", every=2), tmp_path / "unbroken"
+    with World(4) as world:
+        world.run(train, unbroken, 12, every=12)
+        with pytest.raises(RankLost):
+            world.run(train, run, 12, every=5, background=background, tiers=[memory], kill_at=9)
+        assert list(load_events(run)) == []
+        shutil.rmtree(memory.directory / "node0")
+        world.restart()
+        world.run(train, run, 11, every=5, background=background, tiers=[memory])
+        for damaged in memory.directory.glob(f"*/{STEP.format(10)}/ranks/*-00002.*"):
+            damage(damaged)
+        world.run(train, run, 12, every=12, background=background, tiers=[memory])
+    (first, where), second = load_events(run)
+    assert (first in ((8,) if background is None else (6, 8)), where) == (True, str(memory.directory))
+    assert second == (10, "the run")
+    assert list(verify(read_step(run / STEP.format(12)))) == []
+    assert list(compare(read_step(run / STEP.format(12)), read_step(unbroken / STEP.format(12)))) == []
+    assert [trained(run, rank) for rank in range(4)] == [trained(unbroken, rank) for rank in range(4)]
+    saved = [(event["step"], "tier" in event) for event in read_events(run) if event.get("outcome") == "committed"]
+    assert saved == [(2, True), (4, True), (5, False), (6, True), (8, True), (10, True), (10, False), (12, True), (12, False)]
+    assert all(event["stall"] >= 0 for event in read_events(run) if event["event"] == "save")
+
+
+def load_events(run: Path) -> Iterator[tuple[Any, Any]]:
+    """Yield which step was loaded, and from where."""
+    return ((event["step"], event.get("tier", "the run")) for event in read_events(run) if event["event"] == "load")
+
+
 def plain(step: int) -> Contents:
     """Tensors of which every rank has all, and each writes a part; and what belongs to each rank alone."""
     tensors = {f"w{number}": torch.full((300, 301), step + number / 8) for number in range(4)}
@@ -109,7 +146,7 @@ def save_and_die(tier: NodeTier, step: int, phase: str, victim: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     try:
-        tier.save(step, plain(step), group, on_phase)
+        tier.save(step, plain(step), group, on_phase=on_phase)
     except SaveError as error:
         told = f"{error.committed} {error.lost}"
     (tier.directory / f"{step}-{rank}.told").write_text(told)
@@ -151,7 +188,7 @@ def save_with_a_limit(tier: NodeTier, step: int, from_phase: str, victim: int) -
             resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, resource.RLIM_INFINITY))
 
     try:
-        tier.save(step, make_state("fsdp", step).contents(), group, on_phase)
+        tier.save(step, make_state("fsdp", step).contents(), group, on_phase=on_phase)
     except SaveError as error:
         return f"{error.committed} {error}"
     finally:
@@ -183,7 +220,7 @@ def save_with_damage(tier: NodeTier, step: int) -> str:
             damage(path)
 
     try:
-        tier.save(step, make_state("fsdp", step).contents(), group, on_phase)
+        tier.save(step, make_state("fsdp", step).contents(), group, on_phase=on_phase)
     except SaveError as error:
         return f"{error.committed} {error}"
     return ""
@@ -200,7 +237,7 @@ def save_into_the_way(tier: NodeTier, step: int) -> str:
             group.agree(Outcome())  # rank 2, which will rename, waits for it
 
     try:
-        tier.save(step, make_state("fsdp", step).contents(), group, on_phase)
+        tier.save(step, make_state("fsdp", step).contents(), group, on_phase=on_phase)
     except SaveError as error:
         return f"{error.committed} {error}"
     return ""

@@ -23,17 +23,18 @@ from ckptlab.errors import SaveError, StepError, UsageError
 from ckptlab.format.files import MAX_FILE_BYTES
 from ckptlab.format.names import step_name
 from ckptlab.resume.background import BackgroundSaver
-from ckptlab.resume.choice import Shared
+from ckptlab.resume.choice import OnNodes, Shared, Source
 from ckptlab.resume.gate import Gate, ask, first_refusal
 from ckptlab.resume.restore import restore
 from ckptlab.resume.schedule import Schedule
 from ckptlab.resume.settings import check_alike
 from ckptlab.resume.train_state import TrainState
-from ckptlab.steps.events import OnEvent, append_event, with_stall
+from ckptlab.resume.writing import Write, laps, once, write_all
+from ckptlab.steps.events import OnEvent, WriteEvent, append_event
 from ckptlab.steps.housekeeping import clean_temporary
 from ckptlab.steps.retention import check_rule
 from ckptlab.storage import RunLock, on_disk, posix
-from ckptlab.tiers import ObjectStore
+from ckptlab.tiers import NodeTier, ObjectStore
 from ckptlab.tiers.drain import Drains
 
 logger = logging.getLogger("ckptlab")
@@ -56,7 +57,7 @@ class Checkpointer:
         background: Literal["wait", "skip"] | None = None,
         gate: Gate | None = None,
         on_event: OnEvent | None = None,
-        tiers: Sequence[ObjectStore] = (),
+        tiers: Sequence[ObjectStore | NodeTier] = (),
     ) -> None:
         """Name the run; nothing is opened, nothing communicated yet.
 
@@ -79,8 +80,10 @@ class Checkpointer:
                 `on_save_error`), and the steps that there are stay. `ckptlab.resume.finite` is a gate.
             on_event: called on the coordinator with every event as it stands in `events.jsonl`; when it raises, that is logged.
                 Of a save in the background it is called in the thread that writes, which waits for it.
-            tiers: stores into which rank 0 pushes committed steps behind the training, and from which `resume` takes a step
-                that the directory does not have; see `ckptlab.tiers`. What goes wrong there is logged and stops nothing.
+            tiers: further places; `resume` takes the newest step of all, from the nearest that has it. Into the memory and onto
+                the disks of the nodes (`Memory`, `Local`) `save_if_due` saves as it does into the directory, each tier at its
+                own steps, before the directory. Into an `ObjectStore` rank 0 pushes committed steps of the directory behind the
+                training; what goes wrong there is logged and stops nothing.
         """
         check_rule(keep_last, keep_every)
         if max_file_bytes < 1:
@@ -94,6 +97,8 @@ class Checkpointer:
         self.run, self.on_save_error, self._schedule = on_disk(run), on_save_error, Schedule(every, mtbf_hours)
         self.keep_last, self.keep_every, self.max_file_bytes = keep_last, keep_every, max_file_bytes
         self.files, self.background, self.gate, self.on_event, self.tiers = files, background, gate, on_event, tuple(tiers)
+        self._node_tiers = [tier for tier in self.tiers if isinstance(tier, NodeTier)]
+        self._stores = [tier for tier in self.tiers if isinstance(tier, ObjectStore)]
         self._drains = Drains(self.run, (), self._write_event)  # rank 0 has them from the first call on
         self._alike = {
             "every": every,
@@ -150,9 +155,11 @@ class Checkpointer:
 
         Returns what `save` does; None too where `background="skip"` leaves the step out.
         """
-        if not self._schedule.is_due(state.step):
+        tiers, to_run = [tier for tier in self._node_tiers if tier.is_due(state.step)], self._schedule.is_due(state.step)
+        if not tiers and not to_run:
             return None
-        return self._save_or_warn(state, may_skip=self.background == "skip")
+        path = self._save_or_warn(state, tiers, to_run, may_skip=self.background == "skip")
+        return path if to_run else None
 
     def save(self, state: TrainState) -> Path | None:
         """Save now; return the step's directory. Every rank calls it; see `ckptlab.checkpoint.save` for what it raises.
@@ -160,7 +167,7 @@ class Checkpointer:
         In the background it is the directory that there will be when the step is committed; `wait` tells. An earlier save that
         is in flight is waited for, and its `SaveError` raised in place of this save.
         """
-        return self._save_or_warn(state, may_skip=False)
+        return self._save_or_warn(state, [], to_run=True, may_skip=False)
 
     def wait(self) -> Path | None:
         """Wait for the save in flight and return its step's directory; None if there is none. Every rank calls it.
@@ -192,7 +199,7 @@ class Checkpointer:
             logger.warning("%s", error)
             return None
 
-    def _save_or_warn(self, state: TrainState, may_skip: bool) -> Path | None:
+    def _save_or_warn(self, state: TrainState, tiers: Sequence[NodeTier], to_run: bool, may_skip: bool) -> Path | None:
         since, group = time.monotonic(), self._open()
         if (saver := self._saver) is not None:
             if may_skip and saver.is_busy(group):
@@ -203,49 +210,51 @@ class Checkpointer:
             except SaveError as error:
                 self._not_saved(state, group, since, outcome="failed", error=f"the save before: {error}")
                 raise
-        return self._or_warn(lambda: self._save(state, group, since))
+        return self._or_warn(lambda: self._save(state, group, since, tiers, to_run))
 
-    def _save(self, state: TrainState, group: Group, since: float) -> Path:
+    def _save(self, state: TrainState, group: Group, since: float, tiers: Sequence[NodeTier], to_run: bool) -> Path:
         """Save, or copy and begin to save; training has been waiting `since`, on `time.monotonic`."""
-        saver, contents = self._saver, self._agreed(state, group, since)
-        write = partial(
-            save,
+        saver, step, contents = self._saver, state.step, self._agreed(state, group, since, to_run)
+        writes: list[Write] = [partial(tier.save, step, contents) for tier in tiers]
+        if to_run:
+            writes.append(partial(self._write, step, contents, self._drains))
+        write = partial(write_all, writes, self._write_event)
+        if saver is None:
+            path = write(laps(since), group)
+        else:
+            saver.start(step, partial(write, once(time.monotonic() - since)))
+            path = self.run / step_name(step)
+        if to_run:
+            self._schedule.saved(step, since, saver.write_seconds if saver is not None else 0.0)
+        return path
+
+    def _write(self, step: int, contents: Contents, drains: Drains, group: Group, write_event: WriteEvent) -> Path:
+        """Save into the run's directory, and have it pushed from there."""
+        path = save(
             self.run,
-            state.step,
+            step,
             contents,
             keep_last=self.keep_last,
             keep_every=self.keep_every,
             max_file_bytes=self.max_file_bytes,
             files=self.files,
-            in_use=self._drains.in_use,
+            in_use=drains.in_use,
+            group=group,
+            write_event=write_event,
         )
-        drains, step = self._drains, state.step
-
-        def write_and_drain(ranks: Group, stall: Callable[[], float]) -> Path:
-            path = write(group=ranks, write_event=with_stall(self._write_event, stall))
-            drains.committed(step)
-            return path
-
-        if saver is None:
-            path = write_and_drain(group, lambda: time.monotonic() - since)
-        else:
-            stall = time.monotonic() - since
-            saver.start(step, partial(write_and_drain, stall=lambda: stall))
-            path = self.run / step_name(state.step)
-        self._schedule.saved(state.step, since, saver.write_seconds if saver is not None else 0.0)
+        drains.committed(step)
         return path
 
-    def _agreed(self, state: TrainState, group: Group, since: float) -> Contents:
+    def _agreed(self, state: TrainState, group: Group, since: float, to_run: bool) -> Contents:
         """Return what is to be saved, or its copy, when it is there on all ranks and no rank's gate refuses it."""
         saver, check = self._saver, self._lock.check if self._lock is not None else lambda: None
         made = attempt(check).then(state.contents)
         refusal = None if self.gate is None else ask(self.gate, state, self.run)  # also if that failed: a gate may communicate
         if saver is not None and refusal is None:
             made = made.then(partial(saver.copy, made.value))
+        decide = partial(self._schedule.decide, state.step, since) if to_run else lambda: None
         try:
-            refused, decision = group.agree(
-                Outcome(refusal, made.error), lambda told: [first_refusal(told), self._schedule.decide(state.step, since)]
-            )
+            refused, decision = group.agree(Outcome(refusal, made.error), lambda told: [first_refusal(told), decide()])
         except RanksDisagree as error:
             self._not_saved(state, group, since, outcome="failed", error=str(error))
             raise SaveError(f"step {state.step} is not saved in {self.run}: {error}", lost=error.lost) from error
@@ -284,7 +293,8 @@ class Checkpointer:
         group = self._open()
         self._drains.stop()
         self._drains.close()
-        sources = [Shared(self.run), *(Shared(tier.run) for tier in self.tiers)]
+        on_nodes, in_stores = map(OnNodes, self._node_tiers), (Shared(tier.run) for tier in self._stores)
+        sources: list[Source] = [*on_nodes, Shared(self.run), *in_stores]
         step, later = restore(self.run, sources, state, group, self._write_event)
         attempt_or_warn(f"{self.run}: nothing unsent was looked for", lambda: self._drains.start(later))
         self._schedule.start(step)
@@ -311,5 +321,5 @@ class Checkpointer:
         check_alike(settings)
         posix.make_directory_durably(self.run)
         self._lock = RunLock.take(self.run)
-        self._drains = Drains(self.run, self.tiers, self._write_event)
+        self._drains = Drains(self.run, self._stores, self._write_event)
         clean_temporary(self.run)

@@ -1,29 +1,53 @@
 """Which step of a run is taken: the newest, and of equal numbers the nearest. The coordinator decides; nothing is loaded."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from ckptlab.checkpoint.collectives import Group, Outcome
-from ckptlab.errors import ResumeError
+from ckptlab.checkpoint.load import Wanted
+from ckptlab.errors import CorruptError, LoadError, ResumeError
 from ckptlab.format.names import step_name
-from ckptlab.steps.housekeeping import rolled_back
-from ckptlab.steps.steps import Step, newest_step, read_step, step_numbers
+from ckptlab.steps.housekeeping import rolled_back, set_aside
+from ckptlab.steps.steps import list_steps, newest_step, read_step, step_numbers
 from ckptlab.storage import ObjectPath, Place
+from ckptlab.tiers.node import NodeTier
+
+logger = logging.getLogger("ckptlab")
+
+
+class Found(NamedTuple):
+    """Whether a step is whole, and if not, why; where nothing was ever committed there is no why."""
+
+    whole: bool
+    why: str | None
 
 
 class Source(Protocol):
     """Where steps of a run may stand; its `str` is for messages."""
 
+    @property
+    def need_whole(self) -> bool:
+        """Whether every rank has to see all files of a step, as for `load`."""
+
     def numbers(self, group: Group) -> Sequence[int]:
         """List the steps that may be here, whole or not. Every rank calls it, and the coordinator's answer counts."""
 
-    def read(self, number: int) -> Step:
+    def read(self, number: int) -> Found:
         """Tell whether a step is whole (coordinator)."""
 
-    def prepare(self, number: int, group: Group) -> Place:
-        """Return the directory from which this rank loads the step. Every rank calls it."""
+    def prepare(self, number: int, wanted: Wanted, group: Group) -> Place:
+        """Return the directory from which this rank loads what is wanted of the step. Every rank calls it.
+
+        Raises:
+            CorruptError: the step cannot be had here.
+        """
+
+    def leave(self, step: int, group: Group) -> None:
+        """Have no later step than the one that the run goes on from. Every rank calls it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +55,7 @@ class Shared:
     """One place that all ranks see: the run's directory, or a store."""
 
     run: Place
+    need_whole: ClassVar[bool] = True
 
     def __str__(self) -> str:
         return str(self.run)
@@ -39,13 +64,61 @@ class Shared:
         """List the steps."""
         return step_numbers(self.run) if group.is_coordinator else ()
 
-    def read(self, number: int) -> Step:
+    def read(self, number: int) -> Found:
         """Read what tells whether a step is whole."""
-        return read_step(self.run / step_name(number))
+        step = read_step(self.run / step_name(number))
+        never = step.torn and isinstance(step.path, ObjectPath)  # torn is none on disk either, where it has another name
+        return Found(step.whole, None if never else step.fault)
 
-    def prepare(self, number: int, group: Group) -> Place:
+    def prepare(self, number: int, wanted: Wanted, group: Group) -> Place:
         """Give the step where it is."""
         return self.run / step_name(number)
+
+    def leave(self, step: int, group: Group) -> None:
+        """Set later steps aside on a disk; in a store a drain does it, before it pushes."""
+        if isinstance(self.run, Path):
+            group.from_coordinator(partial(_set_later_aside, self.run, step))
+
+
+def _set_later_aside(run: Path, step: int) -> None:
+    for later in list_steps(run):
+        if later.number > step:
+            logger.warning("%s is set aside as %s", later.path, set_aside(later.path, "bad").name)
+
+
+class OnNodes:
+    """The memory or the disks of the nodes."""
+
+    need_whole: ClassVar[bool] = False
+
+    def __init__(self, tier: NodeTier) -> None:
+        self._tier = tier
+        self._faults: dict[int, str | None] = {}
+
+    def __str__(self) -> str:
+        return str(self._tier.directory)
+
+    def numbers(self, group: Group) -> Sequence[int]:
+        """List the steps that any node has something of."""
+        self._faults = dict(self._tier.steps(group))
+        return list(self._faults)
+
+    def read(self, number: int) -> Found:
+        """Tell whether all files of a step are on some node."""
+        return Found(self._faults[number] is None, self._faults[number])
+
+    def prepare(self, number: int, wanted: Wanted, group: Group) -> Place:
+        """Bring to this node what its ranks want."""
+        try:
+            return self._tier.prepare(number, group, wanted)
+        except LoadError as error:
+            if isinstance(error, ResumeError):  # the run cannot go on from this step, wherever it stands
+                raise
+            raise CorruptError(str(error)) from error
+
+    def leave(self, step: int, group: Group) -> None:
+        """Delete later steps: memory is too small to keep them."""
+        self._tier.delete_later(step, group)
 
 
 class Candidate(NamedTuple):
@@ -82,11 +155,11 @@ class Choice:
             self._left = self._in_order()
         while self._left:
             candidate = self._left.pop(0)
-            step = self._sources[candidate.source].read(candidate.number)
-            if step.whole:
+            found = self._sources[candidate.source].read(candidate.number)
+            if found.whole:
                 return candidate
-            if not (step.torn and isinstance(step.path, ObjectPath)):  # torn is none on disk either, where it has another name
-                self.refused[candidate] = step.fault or ""
+            if found.why is not None:
+                self.refused[candidate] = found.why
         reasons = [f"step {number}: {why}" for number, why in self.refusals()[::-1][:3]] + [str(e) for e in self.silent]
         if reasons:
             what = "start again when that is known" if self.silent else "move the directory away to start afresh"

@@ -16,8 +16,6 @@ from ckptlab.checkpoint.load import Loaded, load
 from ckptlab.errors import CorruptError, LoadError, ResumeError
 from ckptlab.resume.choice import Candidate, Choice, Source
 from ckptlab.resume.train_state import TrainState
-from ckptlab.steps.housekeeping import set_aside
-from ckptlab.steps.steps import list_steps
 
 logger = logging.getLogger("ckptlab")
 
@@ -55,14 +53,15 @@ def restore(
             return Restored(0, [])
         source = sources[chosen.source]
         try:
-            loaded = load(source.prepare(chosen.number, group), state.wanted, verify_first=False, group=group)
+            place = source.prepare(chosen.number, state.wanted, group)
+            loaded = load(place, state.wanted, verify_first=False, need_whole=source.need_whole, group=group)
         except CorruptError as error:
             choice.refused[chosen], changed = str(error), changed or error.state_changed
             continue
         except LoadError as error:
             error.state_changed = error.state_changed or changed
             raise
-        _take(run, state, loaded, group)
+        _take(run, sources, state, loaded, group)
         if group.is_coordinator:
             event = _load_event(loaded, choice.refusals(), group.world_size)
             write_event(event if str(source) == str(run) else {**event, "tier": str(source)})
@@ -79,20 +78,15 @@ def _choose(choice: Choice, group: Group, changed: bool) -> Candidate | None:
     return None if chosen is None else Candidate(*chosen)
 
 
-def _take(run: Path, state: TrainState, loaded: Loaded, group: Group) -> None:
+def _take(run: Path, sources: Sequence[Source], state: TrainState, loaded: Loaded, group: Group) -> None:
     """Make the loaded step the state of the run, on all ranks or none of them goes on."""
     step = loaded.manifest.step
     try:
         group.agree(attempt(lambda: state.accept(loaded)))
-        group.from_coordinator(lambda: _set_later_aside(run, step))
-    except RanksDisagree as error:
+        for source in sources:
+            source.leave(step, group)
+    except (RanksDisagree, LoadError) as error:
         raise ResumeError(f"step {step} of {run} was loaded but not taken: {error}", state_changed=True) from error
-
-
-def _set_later_aside(run: Path, step: int) -> None:
-    for later in list_steps(run):
-        if later.number > step:
-            logger.warning("%s is set aside as %s", later.path, set_aside(later.path, "bad").name)
 
 
 def _load_event(loaded: Loaded, refused: Sequence[tuple[int, str]], world_size: int) -> dict[str, object]:

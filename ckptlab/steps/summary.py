@@ -43,9 +43,12 @@ class Summary:
 
 
 def summarize(events: Iterable[Mapping[str, object]]) -> Summary:
-    """Sum up the events of a run, in their order; what is not as it should be in one of them is left out."""
+    """Sum up the events of a run, in their order; what is not as it should be in one of them is left out.
+
+    Saves count that are in the run's directory; what those into tiers on the nodes cost is in the stall's share alone.
+    """
     known = [event for event in events if event.get("event") in ("save", "load", "wait") and _when(event) is not None]
-    saves = [event for event in known if event["event"] == "save"]
+    saves = [event for event in known if event["event"] == "save" and "tier" not in event]
     committed = [event for event in saves if event.get("outcome") == "committed"]
     stalls, seconds = _numbers(committed, "stall"), [taken for event in committed if (taken := _seconds(event)) is not None]
     return Summary(

@@ -1,6 +1,7 @@
-"""Further places for the steps of a run. `Memory` and `Local`, which need torch, are in `ckptlab.tiers.node`."""
+"""Further places for the steps of a run."""
 
+from ckptlab.tiers.node import Local, Memory, NodeTier
 from ckptlab.tiers.object_store import ObjectStore
 from ckptlab.tiers.push import Pushed, push
 
-__all__ = ["ObjectStore", "Pushed", "push"]
+__all__ = ["Local", "Memory", "NodeTier", "ObjectStore", "Pushed", "push"]

@@ -8,15 +8,17 @@ as long as on the slowest node. What a step survives is said at each class.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from ckptlab.checkpoint.collectives import Group
-from ckptlab.checkpoint.contents import Contents
-from ckptlab.checkpoint.load import Wanted
 from ckptlab.errors import UsageError
+from ckptlab.steps.events import WriteEvent
 from ckptlab.storage import on_disk
-from ckptlab.tiers.node_restore import NodeStep, delete_later_on_nodes, prepare_on_nodes, steps_on_nodes
-from ckptlab.tiers.node_save import save_on_nodes
+
+if TYPE_CHECKING:  # torch comes with these; only who saves or loads needs it
+    from ckptlab.checkpoint.collectives import Group
+    from ckptlab.checkpoint.contents import Contents
+    from ckptlab.checkpoint.load import Wanted
+    from ckptlab.tiers.node_restore import NodeStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,18 @@ class NodeTier:
             raise UsageError(f"keep_last={self.keep_last}, every={self.every}: each is at least 1, or every is None")
         object.__setattr__(self, "directory", on_disk(self.directory))
 
-    def save(self, step: int, contents: Contents, group: Group, on_phase: Callable[[str], None] | None = None) -> Path:
+    def is_due(self, step: int) -> bool:
+        """Whether this step is to be saved here."""
+        return self.every is not None and step % self.every == 0
+
+    def save(
+        self,
+        step: int,
+        contents: "Contents",
+        group: "Group",
+        write_event: WriteEvent | None = None,
+        on_phase: Callable[[str], None] | None = None,
+    ) -> Path:
         """Save a step and return its directory on this rank's node. Every rank calls it, with the same `step`.
 
         All nodes have the step or none: a failure on one rank is every rank's, what was written of the step is removed, and the
@@ -53,12 +66,15 @@ class NodeTier:
             step: the number of optimizer steps done.
             contents: what to save; as for `ckptlab.checkpoint.save`.
             group: the ranks.
+            write_event: called on the coordinator with the save's event; must not raise.
             on_phase: called on every rank after each of `PHASES`; must not raise.
 
         Raises:
             SaveError: on every rank that is left. `committed` is None when a rank was lost while the nodes committed.
             ReplicaMismatch: copies of a tensor that should be equal are not.
         """
+        from ckptlab.tiers.node_save import save_on_nodes
+
         return save_on_nodes(
             self.directory,
             step,
@@ -67,10 +83,11 @@ class NodeTier:
             partner=self.partner,
             durable=self.durable,
             keep_last=self.keep_last,
+            write_event=write_event,
             on_phase=on_phase,
         )
 
-    def steps(self, group: Group) -> list[NodeStep]:
+    def steps(self, group: "Group") -> "list[NodeStep]":
         """Return the steps that nodes have anything of, newest first, each with what is wrong. Every rank calls it.
 
         One without a fault can be restored as far as files and their sizes tell; `prepare` reads the bytes.
@@ -78,9 +95,11 @@ class NodeTier:
         Raises:
             LoadError: a rank failed or is lost.
         """
+        from ckptlab.tiers.node_restore import steps_on_nodes
+
         return steps_on_nodes(self.directory, group)
 
-    def prepare(self, step: int, group: Group, wanted: Wanted | None = None) -> Path:
+    def prepare(self, step: int, group: "Group", wanted: "Wanted | None" = None) -> Path:
         """Bring a step to every node, verified, and return its directory on this rank's node. Every rank calls it.
 
         Then `load(path, ..., need_whole=False)` reads it. Files that a node lacks, or has damaged, come from another node.
@@ -94,9 +113,11 @@ class NodeTier:
             CorruptError: a file is good on no node; it is named. Take another step.
             LoadError: anything else, such as no space for what a node lacks; take another step or another tier.
         """
+        from ckptlab.tiers.node_restore import prepare_on_nodes
+
         return prepare_on_nodes(self.directory, step, group, wanted, self.durable)
 
-    def delete_later(self, step: int, group: Group) -> None:
+    def delete_later(self, step: int, group: "Group") -> None:
         """Delete all later steps, so that training can save them again. Every rank calls it, when all have loaded `step`.
 
         Where an older step is taken than nodes have, from here or from elsewhere, what they have beyond it is of a past that
@@ -105,6 +126,8 @@ class NodeTier:
         Raises:
             LoadError: a node could not delete.
         """
+        from ckptlab.tiers.node_restore import delete_later_on_nodes
+
         delete_later_on_nodes(self.directory, step, group)
 
 

@@ -28,6 +28,7 @@ from ckptlab.format.checksums import BLOCK_BYTES
 from ckptlab.format.files import MAX_FILE_BYTES
 from ckptlab.format.manifest import Manifest
 from ckptlab.format.names import MANIFEST, STATE, parse_step, step_name, temporary_name
+from ckptlab.steps.events import WriteEvent
 from ckptlab.steps.housekeeping import clean_temporary, set_aside
 from ckptlab.storage import posix
 from ckptlab.tiers.moves import copies
@@ -44,10 +45,17 @@ def save_on_nodes(
     partner: bool,
     durable: bool,
     keep_last: int,
+    write_event: WriteEvent | None,
     on_phase: Callable[[str], None] | None,
 ) -> Path:
     """Save a step and return its directory on this rank's node. Every rank calls it; see `NodeTier.save`."""
     clock = PhaseClock(on_phase)
+
+    def told(**members: object) -> None:
+        if write_event is not None and group.is_coordinator:
+            event = {"event": "save", "step": step, "tier": str(directory), **members}
+            write_event({**event, "seconds": clock.seconds, "stall": clock.stall})
+
     try:
         planned = attempt(lambda: plan_save(step, contents, group.rank, group.world_size, MAX_FILE_BYTES, "by_rank"))
         plan = agreed(planned, contents, group)
@@ -58,14 +66,16 @@ def save_on_nodes(
         temporary = here.folder / temporary_name(step, nonce)
         group.agree(attempt(lambda: _make(temporary, step) if here.is_leader else None))
         with _removing(temporary, here):
-            _write(temporary, plan, contents, group, here, clock, partner, durable)
+            num_bytes = _write(temporary, plan, contents, group, here, clock, partner, durable)
             _commit(temporary, here.folder / step_name(step), group, here)
         clock.done("commit")
         if here.is_leader:
             attempt_or_warn(f"{here.folder}: old steps were not deleted", lambda: _retire(here.folder, step, keep_last))
         clock.done("retire")
+        told(outcome="committed", ranks=group.world_size, bytes=num_bytes)
         return here.folder / step_name(step)
     except RanksDisagree as error:
+        told(outcome="failed", error=str(error))
         committed = None if clock.phase == "commit" and error.lost else False
         what = "may or may not be saved" if committed is None else "is not saved"
         kind = ReplicaMismatch if error.kind == ReplicaMismatch.__name__ else SaveError
@@ -91,8 +101,11 @@ def _write(
     clock: PhaseClock,
     partner: bool,
     durable: bool,
-) -> None:
-    """Go through the phases from `reserve` to `manifest`: afterwards every node has all files that it is to have."""
+) -> int:
+    """Go through the phases from `reserve` to `manifest`: afterwards every node has all files that it is to have.
+
+    Returns the bytes of the step, each counted once.
+    """
     writer = StepWriter(temporary, BLOCK_BYTES)
     clock.done("reserve")
 
@@ -116,6 +129,7 @@ def _write(
         passed = passed.then(lambda: posix.write_file(temporary / MANIFEST, manifest.value.to_json()))
     group.agree(passed)
     clock.done("manifest")
+    return sum(record.num_bytes for record in files.values())
 
 
 def _write_own(writer: StepWriter, plan: SavePlan, contents: Contents, group: Group) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from ckptlab.resume import load_weights
 from ckptlab.steps import compare, list_steps, newest_step
 from ckptlab.steps.steps import read_step
 from ckptlab.storage import place
-from ckptlab.tiers import push
+from ckptlab.tiers import ObjectStore, push
 
 pytestmark = pytest.mark.libraries
 MODEL_FILE = "model/model-00001-of-00001.safetensors"
@@ -279,10 +279,10 @@ def test_a_run_killed_while_a_step_is_sent_goes_on_from_the_store_alone_and_ends
 
         def train_and_lose_rank_0() -> None:
             with pytest.raises(RankLost):
-                world.run(train, broken, 4, store=there)
+                world.run(train, broken, 4, tiers=[ObjectStore(there, keep_last=2)], keep_last=1)
 
         world.run(train, unbroken, 7)
-        world.run(train, broken, 1, store=there)
+        world.run(train, broken, 1, tiers=[ObjectStore(there, keep_last=2)], keep_last=1)
         proxy.fault = lambda method, path: "hang" if method == "PUT" and "/model/model-" in path else None
         training = threading.Thread(target=train_and_lose_rank_0)
         training.start()
@@ -295,10 +295,10 @@ def test_a_run_killed_while_a_step_is_sent_goes_on_from_the_store_alone_and_ends
         assert run(["verify", there]) == 0
         assert "not whole: no manifest.json" in capsys.readouterr().err, "nothing is wrong with what is no step"
         world.restart()
-        world.run(train, broken, 5, store=there)
+        world.run(train, broken, 5, tiers=[ObjectStore(there, keep_last=2)], keep_last=1)
         assert [step.number for step in list_steps(place(there)) if step.whole][-1] == 5
         shutil.rmtree(broken)
-        world.run(train, broken, 7, store=there)
+        world.run(train, broken, 7, tiers=[ObjectStore(there, keep_last=2)], keep_last=1)
     assert run(["verify", there]) == 0
     steps = list_steps(place(there))
     assert [step.number for step in steps][1:] == [7]
