@@ -14,8 +14,12 @@ CkptlabError
     ├── RankRaised         a rank's code raised
     └── RankLost           a rank died or hangs
 
+Beside it stands `Preempted`, which is no error: it ends the process when a signal has stopped the run.
+
 A message says what failed, where (rank, name, step, path), what was expected and found, and what to do.
 """
+
+from typing import ClassVar
 
 
 class CkptlabError(Exception):
@@ -94,3 +98,19 @@ class RankLost(WorldError):
     def __init__(self, message: str, *, ranks: tuple[int, ...]) -> None:
         super().__init__(message)
         self.ranks = ranks
+
+
+class Preempted(SystemExit):
+    """A signal has stopped the run on all ranks; to be started again it needs nothing but the same command.
+
+    A `SystemExit`, so that a loop's `except Exception` lets it pass and the process ends with `code`.
+
+    Attributes:
+        step: the last step that was trained.
+    """
+
+    CODE: ClassVar = 75  # EX_TEMPFAIL of sysexits.h: try again
+
+    def __init__(self, step: int, code: int = CODE) -> None:
+        super().__init__(code)
+        self.step = step

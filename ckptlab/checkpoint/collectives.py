@@ -7,11 +7,12 @@ what goes wrong on a rank travels as a value (`Outcome`), and the coordinator an
 `Group.of_world`, `attempt`, `Group.agree` or `Group.from_coordinator`, `Group.close`, in the order in which they act.
 """
 
+import atexit
 import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -30,6 +31,11 @@ logger = logging.getLogger("ckptlab")
 def rank_and_world_size() -> tuple[int, int]:
     """Return this process's rank and the world size; `(0, 1)` where torch.distributed is not initialised."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+def leave_world_at_exit() -> None:
+    """See to it that this process, which is about to end, leaves torch.distributed: else gloo's threads may abort it."""
+    atexit.register(lambda: dist.destroy_process_group() if dist.is_initialized() else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +196,29 @@ class Group:
             begun.append((send[0], _begin(group.send, *send)))
         ended = [(rank, _wait(work)) for rank, work in begun]
         return tuple(rank for rank, outcome in ended if outcome.error is not None)
+
+    def begin_largest(self, numbers: Sequence[int]) -> Callable[[], list[int]]:
+        """Begin to find the largest of each number over all ranks; return what waits for it. Every rank calls this.
+
+        It returns at once. Any number may be on their way, but nothing else on this group. What waits raises `RanksDisagree`
+        when a rank is lost; which one, a collective cannot tell.
+        """
+        largest = torch.tensor(numbers, dtype=torch.int64)
+        options = dist.AllreduceOptions()
+        options.reduceOp = dist.ReduceOp.MAX  # type: ignore[assignment]  # torch's types have another class there
+
+        def begin() -> Any:
+            return None if self._process_group is None else self._process_group.allreduce([largest], options)
+
+        begun = attempt(begin)
+
+        def wait() -> list[int]:
+            ended = begun.then(lambda: begun.value and begun.value.wait())
+            if ended.error is not None:
+                raise RanksDisagree(f"a rank died, or did not answer in time ({ended.error})") from ended.error
+            return largest.tolist()
+
+        return wait
 
     def _gather(self, own: dict[str, Any]) -> list[dict[str, Any] | None]:
         """Return the messages by rank, None for a rank that is lost. Coordinator only."""

@@ -6,6 +6,8 @@ from typing import Any
 import click
 
 from ckptlab.cli.door import Door, say
+from ckptlab.errors import Preempted
+from ckptlab.steps.preempted import has_mark
 from ckptlab.train.launch import launch
 from ckptlab.train.options import Options, job_options, ranks_option
 
@@ -21,5 +23,10 @@ def train(ranks: int, max_restarts: int, **options: Any) -> int:
 
     The same training under another launcher, also on several machines: torchrun -m ckptlab.train RUN.
     """
-    launch(Options(**options), ranks=ranks, max_restarts=max_restarts, say=partial(say, err=True))
-    return 0
+    job = Options(**options)
+    try:
+        launch(job, ranks=ranks, max_restarts=max_restarts, say=partial(say, err=True))
+    except SystemExit:  # SIGTERM; whether the ranks could still save, the mark says
+        if not has_mark(job.run):
+            raise
+    return Preempted.CODE if has_mark(job.run) else 0

@@ -13,6 +13,7 @@ STATE = "state.json"
 EVENTS = "events.jsonl"
 LOCK = ".lock"
 PINNED = "pinned"
+PREEMPTED = "PREEMPTED"
 BUFFER = "buffer::"  # before the name of a buffer that differs between ranks, in a rank's file
 SECTIONS = ("model", "optim")
 PIECES = "pieces"

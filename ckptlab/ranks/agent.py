@@ -6,8 +6,10 @@ import os
 import pkgutil
 import sys
 from dataclasses import asdict
+from math import ceil
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
@@ -65,12 +67,19 @@ class _Agent(LocalElasticAgent):
             local_addr="127.0.0.1",
         )
         super().__init__(spec, DefaultLogsSpecs(log_dir=os.devnull), start_method="forkserver")
+        if job.grace_seconds is not None:
+            self._shutdown_timeout = ceil(job.grace_seconds)
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         result: RunResult = super()._monitor_workers(worker_group)
         if result.is_failed():
             self._reports.send(self._failure(next(iter(result.failures))))
         return result
+
+    def _shutdown(self, *args: Any, **kwargs: Any) -> None:
+        if isinstance(self._pcontext, MultiprocessContext):
+            self._pcontext._worker_finished_event.set()  # a rank that is done waits for it, and would have to be killed
+        super()._shutdown(*args, **kwargs)
 
     def _failure(self, seen: int) -> Failure:
         assert isinstance(self._pcontext, MultiprocessContext)

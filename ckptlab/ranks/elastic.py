@@ -25,6 +25,7 @@ class Job:
     args: tuple[object, ...]
     num_ranks: int
     max_restarts: int
+    grace_seconds: float | None
     folder: Path
 
 
@@ -50,12 +51,13 @@ def run_job(
     num_ranks: int,
     max_restarts: int = 0,
     on_failure: Callable[[Failure], object] = print,
+    grace_seconds: float | None = None,
 ) -> None:
     """Call a function in `num_ranks` processes; when one fails, end all and start all again, up to `max_restarts` times.
 
     The function calls `init_from_environment()` and can tell the attempt by TORCHELASTIC_RESTART_COUNT. Ranks print directly,
     without a label. They end with this process, whatever ends it. When an exception leaves `run_job`, such as
-    KeyboardInterrupt, they get SIGTERM, and SIGKILL 30 s later if they still run.
+    KeyboardInterrupt, they get SIGTERM, and SIGKILL 30 s later, or `grace_seconds`, if they still run.
 
     Args:
         function: "module:name", or a function that can be imported like that.
@@ -63,6 +65,7 @@ def run_job(
         num_ranks: the world size.
         max_restarts: how many attempts there may be after the first.
         on_failure: called here with what ended each attempt, the last one too.
+        grace_seconds: between the two signals; an older torch leaves 30 s.
 
     Raises:
         RankLost: in the last attempt a rank died.
@@ -72,7 +75,14 @@ def run_job(
     """
     path = function if isinstance(function, str) else _path_of(function)
     folder = Path(tempfile.mkdtemp(prefix="ckptlab-job-"))
-    job = Job(function=path, args=args, num_ranks=num_ranks, max_restarts=max_restarts, folder=folder)
+    job = Job(
+        function=path,
+        args=args,
+        num_ranks=num_ranks,
+        max_restarts=max_restarts,
+        grace_seconds=grace_seconds,
+        folder=folder,
+    )
     reports, theirs = Pipe(duplex=False)
     agent = forkserver.start("ckptlab.ranks.agent:main", job, theirs)
     theirs.close()

@@ -5,6 +5,8 @@ from the first call to `close`, so that two runs cannot save into one directory.
 
 With `background=` a save returns when the state is copied, and a thread on every rank writes the copy. At most one is in
 flight. What it came to shows at the next call, `wait` or `close`, on every rank alike.
+
+With `grace_seconds=` a SIGTERM or SIGUSR1 to any rank ends the run on all of them, after one more save: see `save_if_due`.
 """
 
 import logging
@@ -25,13 +27,16 @@ from ckptlab.format.names import step_name
 from ckptlab.resume.background import BackgroundSaver
 from ckptlab.resume.choice import OnNodes, Shared, Source
 from ckptlab.resume.gate import Gate, ask, first_refusal
+from ckptlab.resume.preemption import Preemption, Signal
 from ckptlab.resume.restore import restore
 from ckptlab.resume.schedule import Schedule
 from ckptlab.resume.settings import check_alike
+from ckptlab.resume.stop import stop
 from ckptlab.resume.train_state import TrainState
 from ckptlab.resume.writing import Write, laps, once, write_all
 from ckptlab.steps.events import OnEvent, WriteEvent, append_event
 from ckptlab.steps.housekeeping import clean_temporary
+from ckptlab.steps.preempted import remove_mark
 from ckptlab.steps.retention import check_rule
 from ckptlab.storage import RunLock, on_disk, posix
 from ckptlab.tiers import NodeTier, ObjectStore
@@ -58,6 +63,7 @@ class Checkpointer:
         gate: Gate | None = None,
         on_event: OnEvent | None = None,
         tiers: Sequence[ObjectStore | NodeTier] = (),
+        grace_seconds: float | None = None,
     ) -> None:
         """Name the run; nothing is opened, nothing communicated yet.
 
@@ -84,6 +90,8 @@ class Checkpointer:
                 the disks of the nodes (`Memory`, `Local`) `save_if_due` saves as it does into the directory, each tier at its
                 own steps, before the directory. Into an `ObjectStore` rank 0 pushes committed steps of the directory behind the
                 training; what goes wrong there is logged and stops nothing.
+            grace_seconds: how long ranks may run on after SIGTERM or SIGUSR1. With a number these are handled from the first
+                call to `close`, which then come in the main thread; a save that takes too long for it is told beforehand.
         """
         check_rule(keep_last, keep_every)
         if max_file_bytes < 1:
@@ -100,6 +108,7 @@ class Checkpointer:
         self._node_tiers = [tier for tier in self.tiers if isinstance(tier, NodeTier)]
         self._stores = [tier for tier in self.tiers if isinstance(tier, ObjectStore)]
         self._drains = Drains(self.run, (), self._write_event)  # rank 0 has them from the first call on
+        self._preemption = Preemption(grace_seconds)
         self._alike = {
             "every": every,
             "mtbf_hours": mtbf_hours,
@@ -111,6 +120,7 @@ class Checkpointer:
             "background": background,
             "gate": None if gate is None else "given",
             "tiers": self.tiers,
+            "grace_seconds": grace_seconds,
         }
         self._group: Group | None = None
         self._saver: BackgroundSaver | None = None
@@ -141,6 +151,7 @@ class Checkpointer:
         saver = self._saver
         ended = Outcome() if saver is None else attempt(lambda: self._waited_for(saver, saver.close))
         self._saver = None
+        self._preemption.close()
         if self._group is not None:
             self._group.close()
             self._group = None
@@ -150,16 +161,53 @@ class Checkpointer:
             self._lock = None
         self._or_warn(ended.get)
 
+    def _close_now(self) -> None:
+        """Close without waiting for a network: a signal leaves little time."""
+        self._drains.stop()
+        self.close()
+
     def save_if_due(self, state: TrainState) -> Path | None:
         """Save if it is time; return None if it is not. Every rank calls it, at the end of the loop's body.
 
         Returns what `save` does; None too where `background="skip"` leaves the step out.
+
+        Raises:
+            Preempted: with `grace_seconds`, when a rank got a signal before the last call: the step is saved, all closed, and
+                `RUN/PREEMPTED` says so until the run is opened again. Let it end the process: with exit code 75, or 0 under
+                torch's elastic agent (torchrun), which would start a failed rank again.
+            SaveError: the save failed, or a rank is lost.
         """
+        if (why := self._signal(state.step)) is not None:
+            stop(
+                self.run,
+                state.step,
+                why,
+                self._open(),
+                wait=self.wait,
+                save=partial(self.save, state),
+                close=self._close_now,
+                write_event=self._write_event,
+            )
         tiers, to_run = [tier for tier in self._node_tiers if tier.is_due(state.step)], self._schedule.is_due(state.step)
         if not tiers and not to_run:
             return None
         path = self._save_or_warn(state, tiers, to_run, may_skip=self.background == "skip")
         return path if to_run else None
+
+    def poll(self) -> bool:
+        """Tell whether the run is to stop, in work between two steps that takes long. Every rank calls it equally often.
+
+            for batch in evaluation_loader:
+                if checkpointer.poll():
+                    break
+
+        When it is True, leave what you are in, put back what you changed for it, such as averaged weights, and come to
+        `save_if_due`, which saves at once. So `poll` does not save. Always False without `grace_seconds`.
+
+        Raises:
+            SaveError: a rank is lost.
+        """
+        return self._signal() is not None
 
     def save(self, state: TrainState) -> Path | None:
         """Save now; return the step's directory. Every rank calls it; see `ckptlab.checkpoint.save` for what it raises.
@@ -180,11 +228,17 @@ class Checkpointer:
             return None
         return self._or_warn(lambda: self._waited_for(saver, lambda: saver.finish(group)))
 
+    def _signal(self, *step: int) -> Signal | None:
+        if self._preemption.grace_seconds is not None:
+            self._open()
+        return self._preemption.agreed(*step)
+
     def _waited_for(self, saver: BackgroundSaver, finish: Callable[[], Path | None]) -> Path | None:
         """Finish what is in flight, and write down how long training waited for that."""
         step, since = saver.step, time.monotonic()
         try:
-            return finish()
+            with self._preemption.at_work():
+                return finish()
         finally:
             if step is not None and self._lock is not None:
                 self._write_event({"event": "wait", "step": step, "stall": round(time.monotonic() - since, 6)})
@@ -192,7 +246,8 @@ class Checkpointer:
     def _or_warn(self, work: Callable[[], Path | None]) -> Path | None:
         """Do `work`; of a `SaveError` that does not have to end the run, log it and return None."""
         try:
-            return work()
+            with self._preemption.at_work():
+                return work()
         except SaveError as error:
             if self.on_save_error == "raise" or error.lost:
                 raise
@@ -225,7 +280,9 @@ class Checkpointer:
             saver.start(step, partial(write, once(time.monotonic() - since)))
             path = self.run / step_name(step)
         if to_run:
-            self._schedule.saved(step, since, saver.write_seconds if saver is not None else 0.0)
+            written = 0.0 if saver is None else saver.write_seconds
+            self._schedule.saved(step, since, written)
+            self._preemption.measured(self.run, time.monotonic() - since, written)
         return path
 
     def _write(self, step: int, contents: Contents, drains: Drains, group: Group, write_event: WriteEvent) -> Path:
@@ -310,6 +367,7 @@ class Checkpointer:
                 self._group = Group.of_world()
                 told = Outcome({name: repr(value) for name, value in self._alike.items()})
                 self._group.agree(told, self._take_lock)
+                self._preemption.open()
                 self._saver = BackgroundSaver() if self.background is not None else None
             except RanksDisagree as error:
                 self.close()
@@ -323,3 +381,4 @@ class Checkpointer:
         self._lock = RunLock.take(self.run)
         self._drains = Drains(self.run, self._stores, self._write_event)
         clean_temporary(self.run)
+        remove_mark(self.run)

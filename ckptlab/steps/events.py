@@ -1,7 +1,7 @@
-"""`RUN/events.jsonl`: a line a save, load, delete, wait, interval or push, by the coordinator for people; load never reads it.
+"""`RUN/events.jsonl`: a line a save, load, delete, wait, interval, push or preemption, by the coordinator for people.
 
-`stall` is the seconds that training waited: in a save, and in a wait for a save in the background; their sum is all of it.
-Nothing depends on events: one that cannot be written, and an `on_event` that raises, are logged and end nothing.
+A load never reads it. `stall` is the seconds that training waited: in a save, and in a wait for a save in the background; their
+sum is all of it. Nothing depends on events: one that cannot be written, and an `on_event` that raises, are only logged.
 """
 
 import json

@@ -38,6 +38,7 @@ def train(options: Options) -> None:
 
     Raises:
         CkptlabError: the text, the options and what is in the run's folder do not fit together.
+        Preempted: a signal has stopped the run, and its last step is saved.
     """
     device = join_ranks(deterministic=options.deterministic)
     options.check(dist.get_world_size())
@@ -54,6 +55,7 @@ def train(options: Options) -> None:
         keep_last=options.keep_last,
         background=options.background,
         tiers=[ObjectStore(options.push, keep_last=options.keep_last)] if options.push else (),
+        grace_seconds=options.grace_seconds,
     ) as checkpointer:
         resumed = checkpointer.resume(state)
         say(f"resumed from step {resumed}" if resumed else "a fresh start")

@@ -21,6 +21,7 @@ class Options:
     steps: int = 200
     every: int = 20
     background: Literal["wait", "skip"] | None = None
+    grace_seconds: float | None = None
     keep_last: int = 3
     push: str | None = None
     global_batch: int = 16
@@ -65,6 +66,12 @@ OPTIONS = (
         "--background",
         click.Choice(["wait", "skip"]),
         "Write checkpoints behind the training; one that is due while another is written waits for it, or is left out.",
+    ),
+    option(
+        "--grace-seconds",
+        click.FloatRange(min=0, min_open=True),
+        "After SIGTERM or SIGUSR1 to any rank, which has so many seconds then, save and end with exit code 75; the same "
+        "command goes on. Under torchrun the code is 0.",
     ),
     option("--keep-last", COUNT, "Keep so many checkpoints."),
     option("--push", str, "Also put every checkpoint into an object store, and go on from there on a new machine.", "ADDRESS"),

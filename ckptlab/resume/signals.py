@@ -1,0 +1,58 @@
+"""Signals that this process takes note of instead of dying of them.
+
+Python runs a handler when the main thread comes to it, between two of its own instructions. Slurm signals every process of a
+job: loader workers are kept from it, because a rank whose worker dies raises; any other process that was forked meanwhile
+dies of the signal as ever.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from multiprocessing import util
+from types import FrameType
+from typing import Any
+
+from ckptlab.errors import UsageError
+
+_LOADER = "torch.utils.data._utils.worker"
+
+
+class NotedSignals:
+    """From when it is made until `put_back`, signals of these numbers are noted."""
+
+    def __init__(self, numbers: Sequence[signal.Signals]) -> None:
+        """Take the signals.
+
+        Raises:
+            UsageError: this is not the main thread, which alone may.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            raise UsageError(
+                "signals are handled in the main thread only: open the Checkpointer there, or give no grace_seconds"
+            )
+        self.last = 0  # the number that came last
+        self._process = os.getpid()
+        self._before: dict[signal.Signals, Any] = {number: signal.signal(number, self._note) for number in numbers}
+        util.register_after_fork(self, NotedSignals._in_child)
+
+    def put_back(self) -> None:
+        """Let the signals do again what they did before."""
+        for number, handler in self._before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not set by Python
+        self._before = {}
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        if os.getpid() == self._process:
+            self.last = number
+        else:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    def _in_child(self) -> None:
+        """Be a process of multiprocessing that was forked."""
+        signal.set_wakeup_fd(-1)  # it is the rank's
+        target = vars(multiprocessing.current_process()).get("_target")
+        if self._before and getattr(target, "__module__", None) == _LOADER:
+            signal.pthread_sigmask(signal.SIG_BLOCK, self._before)
