@@ -194,6 +194,9 @@ class _Loading:
             CorruptError: a block that had to be read whole is not.
         """
         with StepReader(self._path, self._manifest) as reader:
+            for file, end in self._headers().items():
+                for cut in cut_at_blocks(Strip(0, 0, end), self._manifest.block_bytes):
+                    reader.read_run(file, cut.begin, cut.length)
             for data, file, strip in self._strips():
                 if isinstance(data, TensorBytes) and self._is_run(strip):
                     for cut in cut_at_blocks(strip, self._manifest.block_bytes):
@@ -255,6 +258,15 @@ class _Loading:
         if not isinstance(state, dict):
             raise LoadError(f"{file} holds a {type(state).__name__}, expected an object; do not use this step")
         return state
+
+    def _headers(self) -> dict[str, int]:
+        """Return where the tensors begin in every file, for the one rank that reads what stands before them, for the sums."""
+        ends: dict[str, int] = {}
+        if self._group.is_coordinator and self._need_whole and isinstance(self._path, Path):
+            for record in (record for named in self._manifest.tensors.values() for record in named.values()):
+                for piece in record.pieces:
+                    ends[piece.file] = min(piece.begin, ends.get(piece.file, piece.begin))
+        return ends
 
     def _strips(self) -> Iterator[tuple[Data, str, Strip]]:
         """Yield what is wanted: its bytes, the file, the strip.
