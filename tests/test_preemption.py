@@ -21,7 +21,7 @@ from jobs import make_job, record, trained
 from processes import descendants, until
 from states import make_state
 
-from ckptlab.cli.main import run as ckptlab
+from ckptlab.cli.main import run as cli
 from ckptlab.errors import Preempted, RankLost, RankRaised, UsageError
 from ckptlab.ranks import World
 from ckptlab.resume import Checkpointer, TrainState
@@ -372,9 +372,9 @@ def test_without_a_grace_period_a_signal_ends_its_rank(world: World, tmp_path: P
     world.restart()
 
 
-def process_of(rank: int, run: Path) -> int | None:
-    """Return the process below this one that trains as `rank`: it has its records open."""
-    for pid in descendants(os.getpid()):
+def process_of(rank: int, run: Path, above: int) -> int | None:
+    """Return the process below `above` that trains as `rank`: it has its records open."""
+    for pid in descendants(above):
         with suppress(OSError):
             if any(
                 os.readlink(file).endswith(f"{run}/records/rank-{rank}.jsonl") for file in Path(f"/proc/{pid}/fd").iterdir()
@@ -383,21 +383,21 @@ def process_of(rank: int, run: Path) -> int | None:
     return None
 
 
-@contextmanager
-def signalled_training(run: Path, number: signal.Signals, *, whom: Literal["rank 1", "this process"]) -> Iterator[None]:
-    """Send a signal when rank 1 has done a step of an attempt that is to begin; then the run has stopped a few steps later."""
+def signalled_training(command: Sequence[str], run: Path, number: signal.Signals, whom: Literal["rank 1", "launcher"]) -> int:
+    """Train, with a signal when rank 1 has done a step; the run has stopped a few steps later. Return the exit code."""
     records = run / "records" / "rank-1.jsonl"
     before = len(read_records(run, 1)) if records.exists() else 0
-
-    def send() -> None:
-        until(lambda: process_of(1, run) is not None and len(read_records(run, 1)) > before, 60)
-        os.kill(os.getpid() if whom == "this process" else process_of(1, run) or 0, number)
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    yield
-    thread.join()
+    process = subprocess.Popen(command)
+    try:
+        assert until(lambda: process_of(1, run, process.pid) is not None and len(read_records(run, 1)) > before, 60)
+        pid = process.pid if whom == "launcher" else process_of(1, run, process.pid)
+        assert pid is not None, "it is over already"
+        os.kill(pid, number)
+        code = process.wait(100)
+    finally:
+        process.kill()
     assert before < json.loads((run / "PREEMPTED").read_text())["step"] == newest_step(run).number < LAST
+    return code
 
 
 LAST = 40
@@ -407,13 +407,11 @@ def test_a_run_that_is_stopped_again_and_again_by_any_launcher_ends_as_the_unbro
     unbroken, run = tmp_path / "unbroken", tmp_path / "run"
     launch(Options(run=unbroken, steps=LAST, every=100, global_batch=2), ranks=2, max_restarts=0, say=print)
     job = [str(run), "--steps", str(LAST), "--every", "100", "--global-batch", "2", "--grace-seconds", "150"]
-    command = ["train", "--ranks", "2", "--max-restarts", "0", *job]
-    with signalled_training(run, TERM, whom="this process"):
-        assert ckptlab(command) == 75
-    with signalled_training(run, USR1, whom="rank 1"):
-        assert ckptlab(command) == 75
-    with signalled_training(run, TERM, whom="rank 1"):
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "ckptlab.train", *job]
-        assert subprocess.run(torchrun, timeout=100).returncode == 0
-    assert ckptlab(command) == 0
+    train = ["train", "--ranks", "2", "--max-restarts", "0", *job]
+    ckptlab = [sys.executable, "-c", "from ckptlab.cli.main import main; main()", *train]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "ckptlab.train", *job]
+    assert signalled_training(ckptlab, run, TERM, "launcher") == 75
+    assert signalled_training(ckptlab, run, USR1, "rank 1") == 75
+    assert signalled_training(torchrun, run, TERM, "rank 1") == 0
+    assert cli(train) == 0
     assert find_differences(unbroken, run, step=LAST, ranks=2) == {}
