@@ -18,6 +18,7 @@ from ckptlab.errors import SaveError, UsageError
 from ckptlab.ranks import World
 from ckptlab.resume import Checkpointer, TrainState, finite
 from ckptlab.steps.events import read_events
+from ckptlab.tiers import Local, Memory
 
 SLEPT = 0.05  # seconds
 REFUSED = "rank 1: not finite: few.weight (1 of 6 values here), exp_avg::blocks.weight (2 of 527360 values here)"
@@ -241,3 +242,20 @@ def test_settings_that_differ_between_ranks_are_refused_and_say_which_rank_has_w
         "'wait' on rank 0, None on rank 1; gate is None on rank 0, 'given' on rank 1; give every rank the same"
     )
     assert steps_of(tmp_path) == [0], "the lock was given back"
+
+
+@pytest.mark.parametrize(
+    ("tiers", "words"),
+    [
+        (["s3://bucket/run"], "a list of"),
+        ([Memory], "a list of"),
+        (Local("tier", every=1), "a list of"),
+        ([Local("run/tier", every=1)], "one in the other"),
+        ([Local("tier", every=1), Memory("tier", every=1)], "one in the other"),
+    ],
+)
+def test_tiers_that_cannot_be_are_refused_before_anything_is_made(tiers: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Checkpointer("run", tiers=tiers)
+    with pytest.raises(UsageError, match="a function of the state and the events"):
+        Checkpointer("run", gate="finite")

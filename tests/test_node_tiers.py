@@ -18,9 +18,9 @@ from states import local_bytes, make_state
 from ckptlab.checkpoint import Contents, load
 from ckptlab.checkpoint.collectives import Group, Outcome
 from ckptlab.checkpoint.phases import PHASES
-from ckptlab.errors import CorruptError, RankLost, SaveError, UsageError
+from ckptlab.errors import CorruptError, RankLost, RankRaised, SaveError, UsageError
 from ckptlab.ranks import World
-from ckptlab.steps import compare, verify
+from ckptlab.steps import compare, rollback, verify
 from ckptlab.steps.events import read_events
 from ckptlab.steps.steps import read_step
 from ckptlab.tiers import Local, Memory, NodeTier
@@ -65,7 +65,7 @@ def files(folder: Path) -> set[str]:
 
 
 def test_a_node_that_is_lost_comes_back_bitwise_from_its_partners(tmp_path: Path) -> None:
-    tier = Memory(tmp_path, keep_last=2)
+    tier = Memory(tmp_path, every=1, keep_last=2)
     with World(4) as world:
         world.run(save_steps, tier, 5, 6, 7)
         assert sorted(path.name for path in tmp_path.glob("node1/*")) == [STEP.format(6), STEP.format(7)]
@@ -108,6 +108,28 @@ def test_a_run_that_loses_a_node_goes_on_from_memory_and_ends_bitwise_like_the_u
     saved = [(event["step"], "tier" in event) for event in read_events(run) if event.get("outcome") == "committed"]
     assert saved == [(2, True), (4, True), (5, False), (6, True), (8, True), (10, True), (10, False), (12, True), (12, False)]
     assert all(event["stall"] >= 0 for event in read_events(run) if event["event"] == "save")
+
+
+def test_a_rollback_holds_for_the_nodes_a_tier_that_fails_does_not_fail_the_run_and_another_runs_tier_is_refused(
+    tmp_path: Path,
+) -> None:
+    run, memory = tmp_path / "run", Memory(tmp_path / "memory", every=1)
+    (memory.directory / "node0" / STEP.format(4)).mkdir(parents=True)  # in the way of the tier's step
+    with World(2) as world:
+        world.run(train, run, 5, every=2, tiers=[memory])
+        told = {(e["step"], "tier" in e): e["outcome"] for e in read_events(run) if e["event"] == "save"}
+        assert (told[4, True], told[4, False], told[5, True]) == ("failed", "committed", "committed")
+        assert memory.directory.joinpath("node1").stat().st_mode & 0o777 == 0o700
+        rollback(run, 4)
+        world.run(train, run, 5, every=2, tiers=[memory])
+        assert list(load_events(run)) == [(4, "the run")]
+        rollback(run, 2)
+        world.run(train, run, 3, every=2, tiers=[memory])
+        assert list(load_events(run))[1:] == [(2, "the run")]
+        world.run(train, run, 4, every=2, tiers=[memory])
+        assert list(load_events(run))[2:] == [(3, str(memory.directory))], "a rollback is over when the run goes on"
+        with pytest.raises(RankRaised, match=r"memory/node0 has steps of another run.*remove the folder"):
+            world.run(train, tmp_path / "other", 5, every=2, tiers=[memory])
 
 
 def load_events(run: Path) -> Iterator[tuple[Any, Any]]:
@@ -153,7 +175,7 @@ def save_and_die(tier: NodeTier, step: int, phase: str, victim: int) -> None:
 
 
 def test_a_rank_killed_after_a_phase_leaves_the_old_step_or_the_new_one_on_all_nodes(tmp_path: Path) -> None:
-    tier, newest = Memory(tmp_path), 1
+    tier, newest = Memory(tmp_path, every=1), 1
     with World(4) as world:
         world.run(save_plain, tier, newest)
         for number, phase in enumerate(PHASES):
@@ -169,7 +191,7 @@ def test_a_rank_killed_after_a_phase_leaves_the_old_step_or_the_new_one_on_all_n
             assert world.run(restore_plain, tier) == [(newest, True, {})] * 4, phase
         world.run(save_plain, tier, 90)
         assert sorted(path.name for path in tmp_path.glob("node*/*")) == [STEP.format(90)] * 2, "nothing else is left"
-        alone = Memory(tmp_path / "alone", partner=False)
+        alone = Memory(tmp_path / "alone", every=1, partner=False)
         world.run(save_plain, alone, 5)
         with pytest.raises(RankLost):
             world.run(save_and_die, alone, 6, "manifest", 2)  # the first rank of its node, which would have renamed
@@ -197,7 +219,7 @@ def save_with_a_limit(tier: NodeTier, step: int, from_phase: str, victim: int) -
 
 
 def test_a_node_without_space_for_its_own_or_its_partners_files_is_every_ranks_save_error(tmp_path: Path) -> None:
-    tier = Memory(tmp_path)
+    tier = Memory(tmp_path, every=1)
     with World(4) as world:
         world.run(save_steps, tier, 5)
         for phase in ("plan", "agree"):  # before own files are written; before the partner's are
@@ -244,7 +266,7 @@ def save_into_the_way(tier: NodeTier, step: int) -> str:
 
 
 def test_damage_on_the_way_to_a_partner_and_a_node_that_cannot_commit_leave_all_nodes_as_they_were(tmp_path: Path) -> None:
-    tier = Memory(tmp_path)
+    tier = Memory(tmp_path, every=1)
     with World(4) as world:
         world.run(save_steps, tier, 5)
         told = world.run(save_with_damage, tier, 6)
@@ -277,9 +299,9 @@ def save_and_tell_what_was_synced(tier: NodeTier) -> tuple[list[str], list[str]]
 
 def test_a_disk_has_its_own_and_its_partners_files_for_sure_and_memory_does_not_wait_for_that(tmp_path: Path) -> None:
     with World(2) as world:
-        for there, synced in world.run(save_and_tell_what_was_synced, Local(tmp_path / "disk", partner=True)):
+        for there, synced in world.run(save_and_tell_what_was_synced, Local(tmp_path / "disk", every=1, partner=True)):
             assert {*there, "", "pieces", "ranks"} <= set(synced)
-        for there, synced in world.run(save_and_tell_what_was_synced, Memory(tmp_path / "memory")):
+        for there, synced in world.run(save_and_tell_what_was_synced, Memory(tmp_path / "memory", every=1)):
             assert len(there) > 4
             assert not any(path.endswith(".safetensors") for path in synced)
 
@@ -291,7 +313,7 @@ def damage(path: Path) -> None:
 
 
 def test_a_damaged_file_is_taken_from_the_partner_and_the_step_before_when_both_copies_are(tmp_path: Path) -> None:
-    tier, piece = Memory(tmp_path, keep_last=2), "pieces/rank-00003.safetensors"
+    tier, piece = Memory(tmp_path, every=1, keep_last=2), "pieces/rank-00003.safetensors"
     with World(4) as world:
         world.run(save_steps, tier, 5, 6)
         paths = [tmp_path / node / STEP.format(6) / piece for node in ("node0", "node1")]
@@ -313,7 +335,7 @@ def save_another(tier: NodeTier, step: int) -> None:
 
 
 def test_without_a_partner_a_lost_node_or_one_of_another_past_leaves_no_step_and_says_why(tmp_path: Path) -> None:
-    tier, other = Local(tmp_path / "own"), Local(tmp_path / "other")
+    tier, other = Local(tmp_path / "own", every=1), Local(tmp_path / "other", every=1)
     with World(4) as world:
         world.run(save_steps, tier, 5)
         world.run(save_another, other, 5)
@@ -332,8 +354,8 @@ def test_without_a_partner_a_lost_node_or_one_of_another_past_leaves_no_step_and
 def test_a_tier_that_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ({"every": 0}, {"keep_last": 0}):
         with pytest.raises(UsageError, match="at least 1"):
-            Memory(tmp_path, **wrong)
+            Memory(tmp_path, **{"every": 1, **wrong})
     monkeypatch.setenv("CKPTLAB_NODE", "../outside")
     with pytest.raises(SaveError, match=r"the node is called '../outside': .*set CKPTLAB_NODE"):
-        Memory(tmp_path / "tier").save(1, Contents(model={}), Group.of_world())
+        Memory(tmp_path / "tier", every=1).save(1, Contents(model={}), Group.of_world())
     assert not list(tmp_path.iterdir())

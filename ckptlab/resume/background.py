@@ -33,7 +33,6 @@ class BackgroundSaver:
         self._group = Group.of_world()
         self._buffer = HostBuffer()
         self._in_flight: _InFlight | None = None
-        self.write_seconds = 0.0  # of the last save that has ended
         atexit.register(self._tell_unasked)  # comes after all threads have ended
 
     @property
@@ -75,7 +74,6 @@ class BackgroundSaver:
         if self._in_flight is None:
             return None
         step, outcome = self._in_flight.step, self._in_flight.outcome()
-        self.write_seconds = self._in_flight.seconds
         self._in_flight = None
         try:
             group.agree(Outcome(error=outcome.error))
@@ -111,7 +109,6 @@ class _InFlight:
 
     def __init__(self, step: int, save: Callable[[], Path]) -> None:
         self.step = step
-        self.seconds = 0.0  # how long it took, when the thread has ended
         self._outcome = Outcome(error=RuntimeError("the thread ended before its work was done"))
         self._thread = Thread(target=self._run, args=(save,), name=f"ckptlab save of step {step}")
         try:

@@ -30,7 +30,7 @@ from ckptlab.resume.gate import Gate, ask, first_refusal
 from ckptlab.resume.preemption import Preemption, Signal
 from ckptlab.resume.restore import restore
 from ckptlab.resume.schedule import Schedule
-from ckptlab.resume.settings import check_alike
+from ckptlab.resume.settings import check_alike, check_apart, checked
 from ckptlab.resume.stop import stop
 from ckptlab.resume.train_state import TrainState
 from ckptlab.resume.writing import Write, laps, once, write_all
@@ -38,9 +38,11 @@ from ckptlab.steps.events import OnEvent, WriteEvent, append_event
 from ckptlab.steps.housekeeping import clean_temporary
 from ckptlab.steps.preempted import remove_mark
 from ckptlab.steps.retention import check_rule
+from ckptlab.steps.run_id import run_id_of
 from ckptlab.storage import RunLock, on_disk, posix
 from ckptlab.tiers import NodeTier, ObjectStore
 from ckptlab.tiers.drain import Drains
+from ckptlab.tiers.nodes import claim_on_nodes
 
 logger = logging.getLogger("ckptlab")
 
@@ -85,7 +87,7 @@ class Checkpointer:
                 be saved, or None, and changes nothing. If one rank's refuses, or raises, the save fails on all (see
                 `on_save_error`), and the steps that there are stay. `ckptlab.resume.finite` is a gate.
             on_event: called on the coordinator with every event as it stands in `events.jsonl`; when it raises, that is logged.
-                Of a save in the background it is called in the thread that writes, which waits for it.
+                Of saves in the background and pushes it is called in the threads that write, which wait for it.
             tiers: further places; `resume` takes the newest step of all, from the nearest that has it. Into the memory and onto
                 the disks of the nodes (`Memory`, `Local`) `save_if_due` saves as it does into the directory, each tier at its
                 own steps, before the directory. Into an `ObjectStore` rank 0 pushes committed steps of the directory behind the
@@ -102,9 +104,12 @@ class Checkpointer:
             raise UsageError(f"on_save_error={on_save_error!r}: 'raise' or 'warn'")
         if background not in (None, "wait", "skip"):
             raise UsageError(f"background={background!r}: 'wait', 'skip' or None")
+        if gate is not None and not callable(gate):
+            raise UsageError(f"gate={gate!r}: a function of the state and the events, such as ckptlab.resume.finite, or None")
         self.run, self.on_save_error, self._schedule = on_disk(run), on_save_error, Schedule(every, mtbf_hours)
         self.keep_last, self.keep_every, self.max_file_bytes = keep_last, keep_every, max_file_bytes
-        self.files, self.background, self.gate, self.on_event, self.tiers = files, background, gate, on_event, tuple(tiers)
+        self.files, self.background, self.gate, self.on_event, self.tiers = files, background, gate, on_event, checked(tiers)
+        check_apart(self.run, self.tiers)
         self._node_tiers = [tier for tier in self.tiers if isinstance(tier, NodeTier)]
         self._stores = [tier for tier in self.tiers if isinstance(tier, ObjectStore)]
         self._drains = Drains(self.run, (), self._write_event)  # rank 0 has them from the first call on
@@ -122,6 +127,7 @@ class Checkpointer:
             "tiers": self.tiers,
             "grace_seconds": grace_seconds,
         }
+        self._write_seconds = 0.0  # of the last save into the directory that has ended
         self._group: Group | None = None
         self._saver: BackgroundSaver | None = None
         self._lock: RunLock | None = None
@@ -172,9 +178,10 @@ class Checkpointer:
         Returns what `save` does; None too where `background="skip"` leaves the step out.
 
         Raises:
-            Preempted: with `grace_seconds`, when a rank got a signal before the last call: the step is saved, all closed, and
-                `RUN/PREEMPTED` says so until the run is opened again. Let it end the process: with exit code 75, or 0 under
-                torch's elastic agent (torchrun), which would start a failed rank again.
+            Preempted: with `grace_seconds`, when a rank got a signal before the last call: the step is saved in the directory
+                (if it could be, with `on_save_error="warn"`), all closed, and `RUN/PREEMPTED` says so until the run is opened
+                again. Let it end the process: with exit code 75, or 0 under torch's elastic agent (torchrun), which would start
+                a failed rank again.
             SaveError: the save failed, or a rank is lost.
         """
         if (why := self._signal(state.step)) is not None:
@@ -258,12 +265,12 @@ class Checkpointer:
         since, group = time.monotonic(), self._open()
         if (saver := self._saver) is not None:
             if may_skip and saver.is_busy(group):
-                self._not_saved(state, group, since, outcome="skipped")
+                self._not_saved(state, group, since, to_run, outcome="skipped")
                 return None
             try:
                 self._or_warn(lambda: saver.finish(group))
             except SaveError as error:
-                self._not_saved(state, group, since, outcome="failed", error=f"the save before: {error}")
+                self._not_saved(state, group, since, to_run, outcome="failed", error=f"the save before: {error}")
                 raise
         return self._or_warn(lambda: self._save(state, group, since, tiers, to_run))
 
@@ -280,13 +287,14 @@ class Checkpointer:
             saver.start(step, partial(write, once(time.monotonic() - since)))
             path = self.run / step_name(step)
         if to_run:
-            written = 0.0 if saver is None else saver.write_seconds
+            written = 0.0 if saver is None else self._write_seconds
             self._schedule.saved(step, since, written)
             self._preemption.measured(self.run, time.monotonic() - since, written)
         return path
 
     def _write(self, step: int, contents: Contents, drains: Drains, group: Group, write_event: WriteEvent) -> Path:
         """Save into the run's directory, and have it pushed from there."""
+        since = time.monotonic()
         path = save(
             self.run,
             step,
@@ -299,6 +307,7 @@ class Checkpointer:
             group=group,
             write_event=write_event,
         )
+        self._write_seconds = time.monotonic() - since
         drains.committed(step)
         return path
 
@@ -313,13 +322,13 @@ class Checkpointer:
         try:
             refused, decision = group.agree(Outcome(refusal, made.error), lambda told: [first_refusal(told), decide()])
         except RanksDisagree as error:
-            self._not_saved(state, group, since, outcome="failed", error=str(error))
+            self._not_saved(state, group, since, to_run, outcome="failed", error=str(error))
             raise SaveError(f"step {state.step} is not saved in {self.run}: {error}", lost=error.lost) from error
         self._schedule.follow(state.step, decision)
         if decision is not None and group.is_coordinator:
             self._write_event({"event": "interval", "step": state.step, **decision})
         if refused is not None:
-            self._not_saved(state, group, since, outcome="refused", why=refused)
+            self._not_saved(state, group, since, to_run, outcome="refused", why=refused)
             raise SaveError(
                 f"step {state.step} is not saved in {self.run}: the gate refused it, {refused}; what was saved before is "
                 f"untouched: resume from the newest whole step, with a smaller learning rate for example"
@@ -327,22 +336,22 @@ class Checkpointer:
         contents: Contents = made.value
         return contents
 
-    def _not_saved(self, state: TrainState, group: Group, since: float, **members: object) -> None:
+    def _not_saved(self, state: TrainState, group: Group, since: float, to_run: bool, **members: object) -> None:
         if group.is_coordinator:
-            stall = round(time.monotonic() - since, 6)
-            self._write_event({"event": "save", "step": state.step, **members, "stall": stall})
+            stall, where = round(time.monotonic() - since, 6), {} if to_run else {"tier": "nodes"}
+            self._write_event({"event": "save", "step": state.step, **where, **members, "stall": stall})
 
     def resume(self, state: TrainState) -> int:
         """Load the newest whole step into `state` and return its number; 0 where the run has no step yet. Every rank calls it.
 
-        A step in the run's directory is taken from there, one that is only in a store from the store. One that turns out to be
-        damaged is passed over for the same one in a store, or the one before. Steps after the one that is taken are renamed to
-        `.bad-...`, so that training can save them again. What is not exact any more is logged as a warning. A save in flight is
-        waited for first.
+        It is taken from the nearest place that has it: the nodes, the run's directory, a store. One that turns out to be
+        damaged is passed over for the same one farther away, or the one before. Steps after the one that is taken are renamed
+        to `.bad-...`, and deleted on the nodes, so that training can save them again. What is not exact any more is logged as a
+        warning. A save in flight is waited for first.
 
         Raises:
             ResumeError: the run has steps, and none is whole; or the run cannot go on from the step; or the directory has none,
-                and a store does not answer.
+                and a store does not answer; or what the nodes have is not known.
             LoadError: the step does not fit the model. `state_changed` tells whether a damaged step was partly loaded before.
             SaveError: the save in flight failed; nothing was loaded.
         """
@@ -365,8 +374,10 @@ class Checkpointer:
         if self._group is None:
             try:
                 self._group = Group.of_world()
-                told = Outcome({name: repr(value) for name, value in self._alike.items()})
-                self._group.agree(told, self._take_lock)
+                alike = {name: repr(value) for name, value in self._alike.items()}
+                run_id = self._group.agree(attempt(self._preemption.check).then(lambda: alike), self._take_lock)
+                for tier in self._node_tiers:
+                    claim_on_nodes(tier.directory, run_id, self._group, tier.partner)
                 self._preemption.open()
                 self._saver = BackgroundSaver() if self.background is not None else None
             except RanksDisagree as error:
@@ -375,10 +386,11 @@ class Checkpointer:
                 raise kind(str(error)) from error
         return self._group
 
-    def _take_lock(self, settings: list[dict[str, str]]) -> None:
+    def _take_lock(self, settings: list[dict[str, str]]) -> str:
         check_alike(settings)
         posix.make_directory_durably(self.run)
         self._lock = RunLock.take(self.run)
         self._drains = Drains(self.run, self._stores, self._write_event)
         clean_temporary(self.run)
         remove_mark(self.run)
+        return run_id_of(self.run)

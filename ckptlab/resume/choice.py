@@ -11,7 +11,7 @@ from ckptlab.checkpoint.collectives import Group, Outcome
 from ckptlab.checkpoint.load import Wanted
 from ckptlab.errors import CorruptError, LoadError, ResumeError
 from ckptlab.format.names import step_name
-from ckptlab.steps.housekeeping import rolled_back, set_aside
+from ckptlab.steps.housekeeping import marked_rollback, rolled_back, set_aside
 from ckptlab.steps.steps import list_steps, newest_step, read_step, step_numbers
 from ckptlab.storage import ObjectPath, Place
 from ckptlab.tiers.node import NodeTier
@@ -99,7 +99,7 @@ class OnNodes:
         return str(self._tier.directory)
 
     def numbers(self, group: Group) -> Sequence[int]:
-        """List the steps that any node has something of."""
+        """List the steps that any node has something of; a node that cannot tell ends a resume, which would pass over them."""
         self._faults = dict(self._tier.steps(group))
         return list(self._faults)
 
@@ -176,8 +176,15 @@ class Choice:
 
     def _in_order(self) -> list[Candidate]:
         """Sort what was found, without what a rollback of the run's directory has undone; elsewhere it may still stand."""
-        undone = rolled_back(self._run)
+        undone, limit = rolled_back(self._run), marked_rollback(self._run)
         newest = newest_step(self._run) if undone else None
         done = newest.number if newest is not None else 0
-        known = [c for c in self._found if c.number <= done or not any(to < c.number <= step for to, step in undone)]
+
+        def is_undone(candidate: Candidate) -> bool:
+            number = candidate.number
+            if isinstance(self._sources[candidate.source], OnNodes):  # there `leave` deletes it
+                return limit is not None and number > limit
+            return number > done and any(to < number <= step for to, step in undone)
+
+        known = [candidate for candidate in self._found if not is_undone(candidate)]
         return sorted(known, key=lambda candidate: (-candidate.number, candidate.source))

@@ -10,17 +10,19 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
 from ckptlab.checkpoint.collectives import Group, RanksDisagree, attempt
 from ckptlab.errors import SaveError, UsageError
-from ckptlab.resume.signals import NotedSignals
+from ckptlab.resume.signals import NotedSignals, check_thread
 from ckptlab.resume.watchdog import Watchdog
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 AGENT = "TORCHELASTIC_RUN_ID"  # in the environment under torch's elastic agent, which ends ranks by SIGTERM when it lost one
 AGREE_SECONDS = 2.0  # beyond two calls
+PATIENCE = timedelta(days=1)  # with ranks that come late to a call; one that died is seen at once
 EVALUATING = -1  # in the place of a step
 logger = logging.getLogger("ckptlab")
 
@@ -50,29 +52,34 @@ class Preemption:
         self._at_work, self._worked = 0, 0.0  # see `at_work`; until when, on `time.monotonic`
         self._warned = False
 
+    def check(self) -> None:
+        """Raise `UsageError` where `open` could not handle signals: this is not the main thread. Nothing is communicated."""
+        if self.grace_seconds is not None:
+            check_thread()
+
     def open(self) -> None:
         """Handle the signals, and make a group for the decision.
 
         Raises:
-            UsageError: this is not the main thread.
             RanksDisagree: not all ranks came.
         """
         if self.grace_seconds is not None:
             self._signals = NotedSignals(SIGNALS)
             self._watchdog = Watchdog(self._is_late) if AGENT in os.environ else None
-            self._group = Group.of_world()
+            self._group = Group.of_world(timeout=PATIENCE)
 
     def close(self) -> None:
         """Put back what was there before; of a run that stops, the signals are noted to the end, so that none changes how."""
-        if self._signals is not None and self._agreed is None:
-            self._signals.put_back()
         if self._begun is not None:
             attempt(self._begun)
         if self._group is not None:
             self._group.close()
         if self._watchdog is not None:
             self._watchdog.close()
-        self._signals = self._begun = self._group = self._watchdog = self._called = None
+        signals, self._signals = self._signals, None
+        self._begun = self._group = self._watchdog = self._called = None
+        if signals is not None and self._agreed is None:
+            signals.put_back(and_raise=True)  # one that nobody was asked about any more
 
     def agreed(self, step: int = EVALUATING) -> Signal | None:
         """Return the signal of which all ranks have learned by this call, if one came.

@@ -11,11 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ckptlab.checkpoint.collectives import Group, RanksDisagree, attempt
+from ckptlab.checkpoint.collectives import Group, Outcome, RanksDisagree, attempt
 from ckptlab.checkpoint.load import Loaded, load
 from ckptlab.errors import CorruptError, LoadError, ResumeError
 from ckptlab.resume.choice import Candidate, Choice, Source
 from ckptlab.resume.train_state import TrainState
+from ckptlab.steps.housekeeping import unmark_rollback
 
 logger = logging.getLogger("ckptlab")
 
@@ -45,7 +46,7 @@ def restore(
 
     Raises what `Checkpointer.resume` does.
     """
-    choice = Choice(run, sources, [attempt(partial(source.numbers, group)) for source in sources])
+    choice = Choice(run, sources, [_listed(source, group) for source in sources])
     changed = False
     while True:
         chosen = _choose(choice, group, changed)
@@ -65,8 +66,18 @@ def restore(
         if group.is_coordinator:
             event = _load_event(loaded, choice.refusals(), group.world_size)
             write_event(event if str(source) == str(run) else {**event, "tier": str(source)})
+            if str(source) != str(run):
+                logger.warning("%s: resumed from step %d in %s", run, chosen.number, source)
             _tell(run, state, loaded, choice)
         return Restored(chosen.number, choice.later(chosen.number))
+
+
+def _listed(source: Source, group: Group) -> Outcome:
+    """Return the steps of a source. A store that does not answer is passed; what all ranks list together has to be known."""
+    try:
+        return attempt(partial(source.numbers, group)) if source.need_whole else Outcome(source.numbers(group))
+    except LoadError as error:
+        raise ResumeError(f"{error}; start again when they are") from error
 
 
 def _choose(choice: Choice, group: Group, changed: bool) -> Candidate | None:
@@ -85,6 +96,7 @@ def _take(run: Path, sources: Sequence[Source], state: TrainState, loaded: Loade
         group.agree(attempt(lambda: state.accept(loaded)))
         for source in sources:
             source.leave(step, group)
+        group.from_coordinator(lambda: unmark_rollback(run))
     except (RanksDisagree, LoadError) as error:
         raise ResumeError(f"step {step} of {run} was loaded but not taken: {error}", state_changed=True) from error
 

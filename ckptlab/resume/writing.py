@@ -1,5 +1,6 @@
 """Write a step to every place that is due, one after the other; each place has all of it or nothing."""
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from itertools import chain, repeat
@@ -9,6 +10,7 @@ from ckptlab.checkpoint.collectives import Group
 from ckptlab.errors import SaveError
 from ckptlab.steps.events import WriteEvent, with_stall
 
+logger = logging.getLogger("ckptlab")
 Write = Callable[..., Path]
 """From the group and `write_event=` to the directory of the step."""
 Stall = Callable[[], float]
@@ -17,7 +19,7 @@ Stall = Callable[[], float]
 def write_all(writes: Sequence[Write], write_event: WriteEvent, stall: Stall, group: Group) -> Path:
     """Write to each place and return the directory of the step in the last. Every rank calls it.
 
-    A place that fails does not keep the step from the others.
+    A place that fails does not keep the step from the others; where the last has it, that is only logged.
 
     Args:
         writes: at least one.
@@ -26,19 +28,17 @@ def write_all(writes: Sequence[Write], write_event: WriteEvent, stall: Stall, gr
         group: the ranks.
 
     Raises:
-        SaveError: of the first place that failed.
+        SaveError: the last place failed, or any lost a rank.
     """
-    paths, failures = [], []
-    for write in writes:
+    *before, last = writes
+    for write in before:
         try:
-            paths.append(write(group, write_event=with_stall(write_event, stall)))
+            write(group, write_event=with_stall(write_event, stall))
         except SaveError as error:
             if error.lost:  # the next place would wait for that rank too
                 raise
-            failures.append(error)
-    if failures:
-        raise failures[0]
-    return paths[-1]
+            logger.warning("%s", error)
+    return last(group, write_event=with_stall(write_event, stall))
 
 
 def laps(since: float) -> Stall:

@@ -10,8 +10,10 @@ from typing import Literal
 
 from ckptlab.errors import StepError
 from ckptlab.format.manifest import MAX_MANIFEST_BYTES
-from ckptlab.format.names import MANIFEST, aside_name, parse_aside, parse_rollback, parse_step, rollback_nonce
+from ckptlab.format.names import MANIFEST, ROLLED_BACK, aside_name, parse_aside, parse_rollback, parse_step, rollback_nonce
 from ckptlab.storage import ObjectPath, Place, posix, store
+
+MAX_MARK_BYTES = 100
 
 
 def list_asides(run: Place) -> dict[str, str]:
@@ -54,6 +56,26 @@ def remove_from_store(step_path: ObjectPath) -> None:
     """Delete a step in a store, the manifest first: killed in between, it leaves files that are no step."""
     step_path.store.delete([(step_path / MANIFEST).key])
     step_path.store.delete([(step_path / name).key for name in step_path.store.sizes(step_path.key)])
+
+
+def mark_rollback(run: Path, number: int) -> None:
+    """Say, durably, that no step after this one is to be resumed from; where no directory of the run was renamed for it too."""
+    unmark_rollback(run)
+    posix.write_file(run / ROLLED_BACK, f"{number}\n".encode())
+    posix.sync_directory(run)
+
+
+def marked_rollback(run: Path) -> int | None:
+    """Tell the step that the run was rolled back to, if nothing has gone on from there yet."""
+    if posix.size_of(run / ROLLED_BACK) is None:
+        return None
+    text = posix.read_file(run / ROLLED_BACK, MAX_MARK_BYTES).strip()
+    return int(text) if text.isdigit() else None
+
+
+def unmark_rollback(run: Path) -> None:
+    """Say that the run goes on (coordinator)."""
+    posix.remove_file(run / ROLLED_BACK)
 
 
 def rolled_back(run: Path) -> list[tuple[int, int]]:

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ckptlab.errors import FormatError
+from ckptlab.errors import FormatError, StepError
 from ckptlab.format.strips import Rows, rows
 
 MAPPED_ROW_BYTES = 2048  # shorter rows go through a mapping: a system call a row costs more than the fault of a page
@@ -93,6 +93,18 @@ def make_directory_durably(path: Path) -> None:
     make_directory(path)
     for directory in missing:
         sync_directory(directory.parent)
+
+
+def make_private_directory(path: Path) -> None:
+    """Make a directory and its parents, unless they are here, that only this user can read and write; durably.
+
+    Raises `StepError` when it is a link, or another user's: in /tmp and /dev/shm anybody may make a directory.
+    """
+    make_directory_durably(path)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise StepError(f"{path} is a link or another user's; give another directory")
+    path.chmod(0o700)
 
 
 def reserve(path: Path, num_bytes: int) -> None:

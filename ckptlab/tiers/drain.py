@@ -120,8 +120,13 @@ class Drain:
 
     def _work(self) -> None:
         failed = None
-        while (step := self._next(failed)) is not None:
-            failed = None if self._send(step) else step
+        try:
+            while (step := self._next(failed)) is not None:
+                failed = None if self._send(step) else step
+        finally:  # whatever ends the thread: `join` waits for it, and a step in use stays on the disk
+            with self._lock:
+                if self._thread is threading.current_thread():
+                    self._thread = self._under_way = None
 
     def _next(self, failed: int | None) -> int | None:
         """Take what waits; None ends the thread. A step that failed waits for the next save, unless a newer one is there."""
@@ -132,7 +137,7 @@ class Drain:
             elif not self._stopped.is_set():
                 self._under_way, self._waiting = self._waiting, None
             if self._under_way is None:
-                self._thread = None
+                self._thread = None  # in the same breath: who comes now starts another one
             return self._under_way
 
     def _send(self, step: int) -> bool:

@@ -27,27 +27,27 @@ class NodeTier:
 
     Attributes:
         directory: the same path on every node, for this run alone; made when it is not there.
-        every: a step is due at multiples of so many; None: never.
+        every: `save_if_due` saves at multiples of so many steps.
         keep_last: how many steps to keep; while one is saved there is one more.
         partner: whether each rank's files are copied to a rank of another node: then any one node may be lost. Where all ranks
             are on one node there is no copy.
     """
 
     directory: Path
-    every: int | None = field(default=None, kw_only=True)
+    every: int = field(kw_only=True)
     keep_last: int = field(default=1, kw_only=True)
     partner: bool = field(default=False, kw_only=True)
 
     durable: ClassVar[bool]
 
     def __post_init__(self) -> None:
-        if self.keep_last < 1 or (self.every is not None and self.every < 1):
-            raise UsageError(f"keep_last={self.keep_last}, every={self.every}: each is at least 1, or every is None")
+        if self.keep_last < 1 or self.every < 1:
+            raise UsageError(f"keep_last={self.keep_last}, every={self.every}: each is at least 1")
         object.__setattr__(self, "directory", on_disk(self.directory))
 
     def is_due(self, step: int) -> bool:
         """Whether this step is to be saved here."""
-        return self.every is not None and step % self.every == 0
+        return step % self.every == 0
 
     def save(
         self,

@@ -1,5 +1,6 @@
 """Which node this rank is on, and the node's folder in a tier."""
 
+import logging
 import os
 import re
 import socket
@@ -8,9 +9,11 @@ from pathlib import Path
 
 from ckptlab.checkpoint.collectives import Group, attempt
 from ckptlab.errors import UsageError
+from ckptlab.steps.run_id import claim
 from ckptlab.tiers.moves import Nodes
 
 NODE = "CKPTLAB_NODE"
+logger = logging.getLogger("ckptlab")
 
 
 def node_name() -> str:
@@ -45,3 +48,17 @@ class Here:
         """
         nodes = Nodes.of(group.agree(attempt(node_name), list))
         return cls(nodes=nodes, folder=directory / nodes.by_rank[group.rank], is_leader=group.rank in nodes.leaders)
+
+
+def claim_on_nodes(directory: Path, run_id: str, group: Group, partner: bool) -> None:
+    """Make every node's folder this run's own. Every rank calls it.
+
+    Raises:
+        RanksDisagree: a node has steps of another run there, or the folder is another user's.
+    """
+    here = Here.of(directory, group)
+    group.agree(attempt(lambda: claim(here.folder, run_id) if here.is_leader else None))
+    if partner and len(here.nodes.leaders) == 1 and group.is_coordinator:
+        logger.warning(
+            "%s: all ranks are on one node, %s; there is no other one for a copy of its steps", directory, here.folder.name
+        )
