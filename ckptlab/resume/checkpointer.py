@@ -87,7 +87,8 @@ class Checkpointer:
                 be saved, or None, and changes nothing. If one rank's refuses, or raises, the save fails on all (see
                 `on_save_error`), and the steps that there are stay. `ckptlab.resume.finite` is a gate.
             on_event: called on the coordinator with every event as it stands in `events.jsonl`; when it raises, that is logged.
-                Of saves in the background and pushes it is called in the threads that write, which wait for it.
+                Of saves in the background and pushes it is called in the threads that write, which wait for it. It must not
+                call the Checkpointer: the other ranks would not.
             tiers: further places; `resume` takes the newest step of all, from the nearest that has it. Into the memory and onto
                 the disks of the nodes (`Memory`, `Local`) `save_if_due` saves as it does into the directory, each tier at its
                 own steps, before the directory. Into an `ObjectStore` rank 0 pushes committed steps of the directory behind the

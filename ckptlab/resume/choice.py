@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 from ckptlab.checkpoint.collectives import Group, Outcome
 from ckptlab.checkpoint.load import Wanted
-from ckptlab.errors import CorruptError, LoadError, ResumeError
+from ckptlab.errors import ResumeError
 from ckptlab.format.names import step_name
 from ckptlab.steps.housekeeping import marked_rollback, rolled_back, set_aside
 from ckptlab.steps.steps import list_steps, newest_step, read_step, step_numbers
@@ -108,13 +108,12 @@ class OnNodes:
         return Found(self._faults[number] is None, self._faults[number])
 
     def prepare(self, number: int, wanted: Wanted, group: Group) -> Place:
-        """Bring to this node what its ranks want."""
-        try:
-            return self._tier.prepare(number, group, wanted)
-        except LoadError as error:
-            if isinstance(error, ResumeError):  # the run cannot go on from this step, wherever it stands
-                raise
-            raise CorruptError(str(error)) from error
+        """Bring to this node what its ranks want.
+
+        Raises:
+            LoadError: the step is good, and there is no room for it; to pass over it would be to delete it.
+        """
+        return self._tier.prepare(number, group, wanted)
 
     def leave(self, step: int, group: Group) -> None:
         """Delete later steps: memory is too small to keep them."""

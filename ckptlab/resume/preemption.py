@@ -64,6 +64,7 @@ class Preemption:
             RanksDisagree: not all ranks came.
         """
         if self.grace_seconds is not None:
+            self._agreed = None
             self._signals = NotedSignals(SIGNALS)
             self._watchdog = Watchdog(self._is_late) if AGENT in os.environ else None
             self._group = Group.of_world(timeout=PATIENCE)

@@ -67,6 +67,8 @@ class NotedSignals:
 
 def _end_workers() -> None:
     """End the loader workers of a process that ends: it would wait for one that is busy, whom SIGTERM does not reach."""
-    for child in multiprocessing.active_children():
-        if child.daemon:
-            child.kill()
+    children = [child for child in multiprocessing.active_children() if child.daemon]
+    if children:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler raises when a worker dies
+    for child in children:
+        child.kill()

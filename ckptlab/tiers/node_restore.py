@@ -75,7 +75,8 @@ def prepare_on_nodes(directory: Path, step: int, group: Group, wanted: Wanted | 
         return _Bringing(here, step, group, durable).bring(wanted)
     except RanksDisagree as error:
         kind = ERRORS.get(error.kind, LoadError)
-        raise kind(f"step {step} in {directory} of the nodes is not loaded: {error}") from error
+        advice = "" if kind is not LoadError or error.lost else "; make room, or remove the tier's folders to do without them"
+        raise kind(f"step {step} in {directory} of the nodes is not loaded: {error}{advice}") from error
 
 
 def delete_later_on_nodes(directory: Path, step: int, group: Group) -> None:
@@ -89,7 +90,7 @@ def delete_later_on_nodes(directory: Path, step: int, group: Group) -> None:
 
 def _delete_later(folder: Path, step: int) -> None:
     for name in posix.list_names(folder):
-        if (parse_step(name) or 0) > step:
+        if (parse_step(name) or 0) > step and posix.exists_directory(folder / name):
             posix.remove_tree(set_aside(folder / name, "trash"))
 
 

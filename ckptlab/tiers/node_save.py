@@ -178,6 +178,6 @@ def _removing(temporary: Path, here: Here) -> Iterator[None]:
 def _retire(folder: Path, step: int, keep_last: int) -> None:
     """Delete all but the newest steps of a node up to the one that all nodes have now. Leaders only."""
     numbers = sorted(number for name in posix.list_names(folder) if (number := parse_step(name)) is not None)
-    older = [number for number in numbers if number < step]
+    older = [number for number in numbers if number < step and posix.exists_directory(folder / step_name(number))]
     for number in older[: max(len(older) - keep_last + 1, 0)]:
         posix.remove_tree(set_aside(folder / step_name(number), "trash"))
