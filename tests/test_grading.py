@@ -153,7 +153,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def graded(folder: Path) -> dict[str, Graded]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("A_TOKEN", "secret")
-        patched.setattr("ckptlab.course.exercise.attempt.SECONDS", 5.0)
+        patched.setattr("ckptlab.course.exercise.attempt.SECONDS", 8.0)
         patched.setattr("ckptlab.course.grading.running.START_UP_SECONDS", 15.0)
         return by_name(folder)
 
