@@ -352,9 +352,11 @@ def poll_until_lost(run: Path) -> None:
 
 
 def test_a_rank_that_is_lost_is_told_by_the_next_call(world: World, tmp_path: Path) -> None:
-    with pytest.raises(RankLost, match=r"rank 1 was killed by SIGKILL; rank 0 raised.*SaveError: the ranks cannot agree"):
+    with pytest.raises(RankLost, match="rank 1 was killed by SIGKILL") as lost:
         world.run(poll_until_lost, tmp_path)
     world.restart()
+    raised = str(lost.value).partition("rank 0 raised")[2]  # now and then gloo does not tell of a lost connection, and it waits
+    assert not raised or "SaveError: the ranks cannot agree" in raised
 
 
 def wait_without_grace(run: Path) -> None:

@@ -22,7 +22,7 @@ from ckptlab.resume.watchdog import Watchdog
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 AGENT = "TORCHELASTIC_RUN_ID"  # in the environment under torch's elastic agent, which ends ranks by SIGTERM when it lost one
 AGREE_SECONDS = 2.0  # beyond two calls
-PATIENCE = timedelta(days=1)  # with ranks that come late to a call; one that died is seen at once
+PATIENCE = timedelta(hours=1)  # with ranks that come late to a call; one that died is nearly always seen at once
 EVALUATING = -1  # in the place of a step
 logger = logging.getLogger("ckptlab")
 
