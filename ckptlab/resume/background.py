@@ -128,9 +128,7 @@ class _InFlight:
 
     def _run(self, save: Callable[[], Path]) -> None:
         time.sleep(0)  # the caller goes on first: this thread would keep the interpreter's lock for 5 ms
-        since = time.monotonic()
         self._outcome = attempt(save)
-        self.seconds = time.monotonic() - since
 
 
 def _refuse(step: int, outcome: Outcome, why: str, lost: tuple[int, ...]) -> NoReturn:
