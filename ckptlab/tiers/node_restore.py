@@ -15,10 +15,10 @@ from ckptlab.checkpoint.load import ERRORS, Wanted, wanted_files
 from ckptlab.errors import CorruptError, LoadError, StepError
 from ckptlab.format.checksums import BLOCK_BYTES, block_ranges
 from ckptlab.format.manifest import MAX_MANIFEST_BYTES, Manifest
-from ckptlab.format.names import MANIFEST, STATE, parse_step, step_name
+from ckptlab.format.names import MANIFEST, STATE, step_name
 from ckptlab.format.records import FileRecord
 from ckptlab.steps.housekeeping import set_aside
-from ckptlab.steps.steps import file_faults, read_step
+from ckptlab.steps.steps import file_faults, read_step, step_numbers
 from ckptlab.steps.verified import StepReader
 from ckptlab.storage import posix
 from ckptlab.tiers.moves import Move, Nodes, missing
@@ -46,7 +46,7 @@ def steps_on_nodes(directory: Path, group: Group) -> list[NodeStep]:
 def _found(folder: Path) -> dict[str, list[Any]]:
     """Return by step the digest of its manifest, how many files that lists, and which of them are here with their size."""
     found = {}
-    for path in (folder / name for name in posix.list_names(folder) if parse_step(name) is not None):
+    for path in (folder / step_name(number) for number in step_numbers(folder)):
         step = read_step(path)
         if step.manifest is not None:
             faulty = dict(file_faults(path, step.manifest))
@@ -89,9 +89,9 @@ def delete_later_on_nodes(directory: Path, step: int, group: Group) -> None:
 
 
 def _delete_later(folder: Path, step: int) -> None:
-    for name in posix.list_names(folder):
-        if (parse_step(name) or 0) > step and posix.exists_directory(folder / name):
-            posix.remove_tree(set_aside(folder / name, "trash"))
+    for path in (folder / step_name(number) for number in step_numbers(folder) if number > step):
+        if posix.exists_directory(path):
+            posix.remove_tree(set_aside(path, "trash"))
 
 
 class _Bringing:

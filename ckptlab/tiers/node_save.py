@@ -27,9 +27,10 @@ from ckptlab.errors import ReplicaMismatch, SaveError, StepError
 from ckptlab.format.checksums import BLOCK_BYTES
 from ckptlab.format.files import MAX_FILE_BYTES
 from ckptlab.format.manifest import Manifest
-from ckptlab.format.names import MANIFEST, STATE, parse_step, step_name, temporary_name
+from ckptlab.format.names import MANIFEST, STATE, step_name, temporary_name
 from ckptlab.steps.events import WriteEvent
 from ckptlab.steps.housekeeping import clean_temporary, set_aside
+from ckptlab.steps.steps import step_numbers
 from ckptlab.storage import posix
 from ckptlab.tiers.moves import copies
 from ckptlab.tiers.nodes import Here
@@ -177,7 +178,6 @@ def _removing(temporary: Path, here: Here) -> Iterator[None]:
 
 def _retire(folder: Path, step: int, keep_last: int) -> None:
     """Delete all but the newest steps of a node up to the one that all nodes have now. Leaders only."""
-    numbers = sorted(number for name in posix.list_names(folder) if (number := parse_step(name)) is not None)
-    older = [number for number in numbers if number < step and posix.exists_directory(folder / step_name(number))]
+    older = [number for number in step_numbers(folder) if number < step and posix.exists_directory(folder / step_name(number))]
     for number in older[: max(len(older) - keep_last + 1, 0)]:
         posix.remove_tree(set_aside(folder / step_name(number), "trash"))
