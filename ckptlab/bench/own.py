@@ -23,7 +23,7 @@ def save_model(stage: Stage) -> Iterator[None]:
 
 
 def save_behind(stage: Stage) -> Iterator[None]:
-    """How long `Checkpointer(background=...)` keeps the caller in all saves but the first, which makes the buffer."""
+    """Copy, agree and begin to save, as `Checkpointer(background=...)` keeps the caller in all saves but the first."""
     run, contents, saver = stage.fresh(), contents_of(stage.state()), BackgroundSaver()
     saver.copy(contents)
     with Group.lent(None) as group:
