@@ -239,7 +239,7 @@ def test_settings_that_differ_between_ranks_are_refused_and_say_which_rank_has_w
     assert one == other
     assert one == (
         "Checkpointer: every is 10 on rank 0, 11 on rank 1; keep_last is 2 on rank 0, 3 on rank 1; background is "
-        "'wait' on rank 0, None on rank 1; gate is None on rank 0, 'given' on rank 1; give every rank the same"
+        "'wait' on rank 0, None on rank 1; gate is None on rank 0, given on rank 1; give every rank the same"
     )
     assert steps_of(tmp_path) == [0], "the lock was given back"
 

@@ -30,7 +30,7 @@ from ckptlab.resume.gate import Gate, ask, first_refusal
 from ckptlab.resume.preemption import Preemption, Signal
 from ckptlab.resume.restore import restore
 from ckptlab.resume.schedule import Schedule
-from ckptlab.resume.settings import check_alike, check_apart, checked
+from ckptlab.resume.settings import alike, check_alike, check_apart, checked
 from ckptlab.resume.stop import stop
 from ckptlab.resume.train_state import TrainState
 from ckptlab.resume.writing import Write, laps, once, write_all
@@ -96,6 +96,7 @@ class Checkpointer:
             grace_seconds: how long ranks may run on after SIGTERM or SIGUSR1. With a number these are handled from the first
                 call to `close`, which then come in the main thread; a save that takes too long for it is told beforehand.
         """
+        self._alike = alike(locals())
         check_rule(keep_last, keep_every)
         if max_file_bytes < 1:
             raise UsageError(f"max_file_bytes={max_file_bytes}: at least 1")
@@ -115,19 +116,6 @@ class Checkpointer:
         self._stores = [tier for tier in self.tiers if isinstance(tier, ObjectStore)]
         self._drains = Drains(self.run, (), self._write_event)  # rank 0 has them from the first call on
         self._preemption = Preemption(grace_seconds)
-        self._alike = {
-            "every": every,
-            "mtbf_hours": mtbf_hours,
-            "keep_last": keep_last,
-            "keep_every": keep_every,
-            "max_file_bytes": max_file_bytes,
-            "files": files,
-            "on_save_error": on_save_error,
-            "background": background,
-            "gate": None if gate is None else "given",
-            "tiers": self.tiers,
-            "grace_seconds": grace_seconds,
-        }
         self._write_seconds = 0.0  # of the last save into the directory that has ended
         self._group: Group | None = None
         self._saver: BackgroundSaver | None = None
@@ -375,8 +363,8 @@ class Checkpointer:
         if self._group is None:
             try:
                 self._group = Group.of_world()
-                alike = {name: repr(value) for name, value in self._alike.items()}
-                run_id = self._group.agree(attempt(self._preemption.check).then(lambda: alike), self._take_lock)
+                told = attempt(self._preemption.check).then(lambda: self._alike)
+                run_id = self._group.agree(told, self._take_lock)
                 for tier in self._node_tiers:
                     claim_on_nodes(tier.directory, run_id, self._group, tier.partner)
                 self._preemption.open()

@@ -10,6 +10,15 @@ from ckptlab.tiers import NodeTier, ObjectStore
 NAMED = 8  # so many ranks are named of those that have a value
 
 
+OWN = ("self", "run", "gate", "on_event")  # a path may be another one on each rank; functions cannot be compared
+
+
+def alike(arguments: Mapping[str, object]) -> dict[str, str]:
+    """Return, as text by name, the arguments of a `Checkpointer` that all ranks must give alike."""
+    told = {name: repr(value) for name, value in arguments.items() if name not in OWN}
+    return {**told, "gate": "None" if arguments["gate"] is None else "given"}
+
+
 def check_alike(told: Sequence[Mapping[str, str]]) -> None:
     """Compare the settings of all ranks, as text by name (coordinator).
 
