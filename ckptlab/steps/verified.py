@@ -19,7 +19,7 @@ from ckptlab.storage import ObjectPath, Place, store
 
 
 class StepReader:
-    """Reads ranges of the files that a manifest lists, block by block, through one buffer of one block.
+    """Reads ranges of the files that a manifest lists, block by block, through one buffer of at most one block.
 
     Use it as a context manager; it keeps one file open at a time. From a store it fetches the next blocks of a range meanwhile.
     """
@@ -28,7 +28,8 @@ class StepReader:
         self._path = path
         self._manifest = manifest
         self.sums = SpanSums(manifest.files, manifest.block_bytes)
-        self._buffer = memoryview(bytearray(manifest.block_bytes))
+        longest = max((file.num_bytes for file in manifest.files.values()), default=0)
+        self._buffer = memoryview(bytearray(min(manifest.block_bytes, longest)))
         self._stack = ExitStack()
         self._file: str | None = None
         self._opened: store.File

@@ -47,8 +47,8 @@ def run(request, tmp_path_factory) -> Run:
         while process.poll() is None:
             now = descendants(process.pid)
             run.processes |= now
-            # the smaller of two looks: who ends during one hands its share on to others, and would be counted twice
-            run.peak_bytes = max(run.peak_bytes, min(sum(map(proportional_bytes, now)) for _ in range(2)))
+            # the smallest of three looks: who ends during one hands its share on to others, and would be counted twice
+            run.peak_bytes = max(run.peak_bytes, min(sum(map(proportional_bytes, now)) for _ in range(3)))
             time.sleep(LOOK_SECONDS)
         run.seconds = time.monotonic() - begin
         run.exit_code = process.returncode
