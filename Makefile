@@ -9,8 +9,7 @@ lab: .venv/ready        # the course: copies of the notebooks in my-labs/, then 
 demo: .venv/ready       # a run is broken and brought back, bit for bit
 	@$(BIN)/ckptlab demo
 test: .venv/ready       # everything that needs nothing from outside .venv
-	@$(BIN)/pytest -n 2 --dist loadfile --ignore tests/labs/test_labs_run.py
-	@$(BIN)/pytest tests/labs/test_labs_run.py  # alone: it measures memory, and a page that others share counts less
+	@$(BIN)/pytest -n 2 --dist loadfile
 check: .venv/ready      # style, types, and how long each room is
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/python -m tests.lines
 labs: .venv/ready       # for authors: run every lab from a clean kernel and write its outputs back

@@ -53,7 +53,7 @@ def wrong_boxes(mesh_shape: tuple[int, ...]) -> list[str]:
 
 
 def test_a_box_is_where_torch_puts_the_shard_and_its_replicas_are_those_that_hold_the_same() -> None:
-    for mesh_shape in [(2,), (3,), (2, 2), (2, 4), (2, 2, 2)]:
+    for mesh_shape in [(3,), (2, 3), (2, 2, 2)]:
         with World(torch.Size(mesh_shape).numel()) as world:
             assert world.run(wrong_boxes, mesh_shape) == [[]] * world.num_ranks
 

@@ -1,6 +1,4 @@
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,12 +20,6 @@ def test_a_job_meets_again_after_a_rank_died(tmp_path: Path) -> None:
     run_job(restart_worker.main, (str(tmp_path),), num_ranks=4, max_restarts=1, on_failure=failures.append)
     assert left_in(tmp_path) == ALL_MET_AGAIN
     assert [str(failure) for failure in failures] == ["attempt 0: rank 2 was killed by SIGKILL; all ranks are started again"]
-
-
-def test_the_same_job_meets_again_under_a_torchrun_that_is_not_ours(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", "--max-restarts", "1"]
-    subprocess.run([*command, restart_worker.__file__, str(tmp_path)], capture_output=True, timeout=80, check=True)
-    assert left_in(tmp_path) == ALL_MET_AGAIN
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def run(request, tmp_path_factory) -> Run:
             now = descendants(process.pid)
             run.processes |= now
             # the smallest of three looks: who ends during one hands its share on to others, and would be counted twice
-            run.peak_bytes = max(run.peak_bytes, min(sum(map(proportional_bytes, now)) for _ in range(3)))
+            run.peak_bytes = max(run.peak_bytes, min(bytes_of(now) for _ in range(3)))
             time.sleep(LOOK_SECONDS)
         run.seconds = time.monotonic() - begin
         run.exit_code = process.returncode
@@ -58,13 +59,35 @@ def run(request, tmp_path_factory) -> Run:
     return run
 
 
-def proportional_bytes(pid: int) -> int:
-    """Memory of a process, what it shares divided by those who share it (PSS); 0 when it is gone."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
+def bytes_of(pids: set[int]) -> int:
+    """Memory that these processes alone would take: what they share counts once, whoever else has the same files mapped."""
+    own, files = 0, Counter[str]()
+    for pid in pids:
+        try:
+            own += sum(
+                int(line.split()[1]) for line in lines(pid, "smaps_rollup") if line.startswith(("Pss_Anon:", "Pss_Shmem:"))
+            )
+            held = file_kilobytes(lines(pid, "smaps"))
+        except OSError:  # it is gone
+            continue
+        files |= held  # of each file the most that one of them has
+    return (own + files.total()) * 1024
+
+
+def file_kilobytes(smaps: list[str]) -> Counter[str]:
+    """What a process has in memory of each mapped file, without the pages that it has changed."""
+    files, name = Counter[str](), ""
+    for line in smaps:
+        key, *words = line.split(maxsplit=5)
+        if not key.endswith(":"):
+            name = words[-1] if len(words) == 5 and words[-1].startswith("/") and not words[-1].startswith("/dev/") else ""
+        elif key in ("Rss:", "Anonymous:") and name:
+            files[name] += int(words[0]) * (1 if key == "Rss:" else -1)
+    return files
+
+
+def lines(pid: int, name: str) -> list[str]:
+    return Path(f"/proc/{pid}/{name}").read_text().splitlines()
 
 
 def test_the_outputs_are_those_committed(run: Run, capsys) -> None:
