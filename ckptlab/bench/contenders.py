@@ -64,6 +64,7 @@ MEASURES = (
         "save",
         (
             Contender("ckptlab.save", f"{_OWN}:save_all", Role.OWN, "durable, with checksums"),
+            Contender("ckptlab.save by rank", f"{_OWN}:save_by_rank", Role.OWN, 'the same, files="by_rank": a file a rank'),
             Contender("dcp.save", f"{_PEERS}:dcp_save", Role.DCP, "fsyncs its files; fsync of the directory added"),
             Contender("torch.save", f"{_PEERS}:torch_save", Role.PEER, f"a file a rank; {FSYNC_ADDED}"),
             Contender("safetensors.save_file", f"{_PEERS}:safetensors_save", Role.PEER, f"a file a rank; {FSYNC_ADDED}"),

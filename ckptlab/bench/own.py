@@ -6,6 +6,7 @@ from pathlib import Path
 from ckptlab.bench.stage import Stage, State
 from ckptlab.checkpoint import Contents, load, save
 from ckptlab.checkpoint.collectives import Group, Outcome
+from ckptlab.checkpoint.plan import Files
 from ckptlab.format.names import step_name
 from ckptlab.resume.background import BackgroundSaver
 
@@ -15,6 +16,11 @@ STEP = 1
 def save_all(stage: Stage) -> Iterator[None]:
     """Save model and optimizer."""
     return _save(stage, stage.state())
+
+
+def save_by_rank(stage: Stage) -> Iterator[None]:
+    """Save both, a file a rank: where ranks hold short runs of rows, none then waits for another's page."""
+    return _save(stage, stage.state(), "by_rank")
 
 
 def save_model(stage: Stage) -> Iterator[None]:
@@ -56,11 +62,11 @@ def reshard_once(stage: Stage) -> Iterator[None]:
     return _load(stage, stage.other_layout, verify_first=False)
 
 
-def _save(stage: Stage, state: State) -> Iterator[None]:
+def _save(stage: Stage, state: State, files: Files = "by_tensor") -> Iterator[None]:
     run, contents = stage.fresh(), contents_of(state)
     with Group.lent(None) as group:  # a run has one from its first save on
         yield
-        save(run, STEP, contents, group=group)
+        save(run, STEP, contents, files=files, group=group)
         yield
 
 

@@ -28,6 +28,7 @@ from ckptlab.format.strict_json import (
 FORMAT, VERSION = "ckptlab", 1
 MAX_MANIFEST_BYTES = 64 * 2**20
 MAX_BLOCK_BYTES = 64 * 2**20  # a reader holds one block in memory
+CONVERTED_FROM = "converted_from"  # in `saved_by`: the system whose checkpoint this was
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """What bitwise equality of a resumed run rests on: recorded in the manifest, compared at resume."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -44,3 +44,13 @@ def promises_lost(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     if "world_size" in differing and "mesh" in differing:
         differing.remove("mesh")  # it follows from the other
     return [f"{name} was {saved.get(name)}, is {now[name]}: {WHAT_CHANGES[name]}" for name in differing]
+
+
+def promises_lost_in_conversion(system: object, given: Collection[str], saved: Collection[str]) -> list[str]:
+    """Return in sentences what a step lacks that another system saved, beside the names of `TrainState` given and saved."""
+    lost = [f"it was converted from {system}: random numbers are new, and the data begin at the first sample"]
+    if missing := sorted(set(given) - set(saved)):
+        lost.append(f"it has no {', '.join(missing)}: left as made")
+    if unused := sorted(set(saved) - set(given)):
+        lost.append(f"its {', '.join(unused)} were not asked for")
+    return lost

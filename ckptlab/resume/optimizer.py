@@ -55,7 +55,7 @@ def check_groups(optimizer: Optimizer, named: Named, state: Mapping[str, Any], g
     Raises:
         ResumeError: names the optimizer, or the first parameters that differ.
     """
-    if state["class"] != type(optimizer).__name__:
+    if state["class"] not in (type(optimizer).__name__, None):  # None: converted, from a system that does not tell
         raise ResumeError(
             f"the step is of the optimizer {state['class']}, this run has {type(optimizer).__name__}; make the same"
         )

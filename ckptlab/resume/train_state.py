@@ -20,7 +20,7 @@ from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.load import Loaded
 from ckptlab.checkpoint.tensors import mesh_of
 from ckptlab.errors import ResumeError, SaveError, UsageError
-from ckptlab.format.manifest import Manifest
+from ckptlab.format.manifest import CONVERTED_FROM, Manifest
 from ckptlab.resume import conditions, rng
 from ckptlab.resume import optimizer as optimizers
 from ckptlab.resume.model import tensors_of
@@ -138,16 +138,15 @@ class TrainState:
         What belongs to one rank is wanted only where the step was saved by as many ranks on the same kind of device.
 
         Raises:
-            ResumeError: the step is of other data, another seed, another global batch or other param groups.
+            ResumeError: the step is of other data, another seed, another global batch or other param groups. Of a step that
+                was converted from another system's checkpoint only the param groups are compared.
         """
         _check_state(state, manifest)
         model, aliases = tensors_of(self.model)
         now = self._conditions(model)
-        self._check_same_data(state["data"], manifest.exact_if.get("data"), now["data"])
-        if differing := sorted(self.stateful.keys() ^ state["stateful"].keys()):
-            raise ResumeError(
-                f"{differing} stand in the step or in TrainState, not in both; resume with what the run was saved with"
-            )
+        if CONVERTED_FROM not in manifest.saved_by:  # else another system saved it, which knows neither
+            self._check_same_data(state["data"], manifest.exact_if.get("data"), now["data"])
+            self._check_same_stateful(state["stateful"])
         optimizers.check_groups(self.optimizer, self._named(model), state["optimizer"], state["groups"])
         return Contents(
             model=model,
@@ -169,7 +168,8 @@ class TrainState:
         absent = loaded.rank_state.get("without_state", ())
         named, groups = self._named(contents.model), state["optimizer"]["groups"]
         optimizers.put(self.optimizer, named, contents.optim, groups, state["values"], absent)
-        for name, value in self.stateful.items():
+        for name in self.stateful.keys() & state["stateful"].keys():
+            value = self.stateful[name]
             value.load_state_dict(retyped(state["stateful"][name], value.state_dict()))
         self.step, self.epoch, self.position = state["step"], state["epoch"], state["position"]
         self._pending_step = False
@@ -184,6 +184,8 @@ class TrainState:
 
     def promises_lost(self, loaded: Loaded) -> list[str]:
         """Return, in sentences, which promises of exactness do not hold after this resume."""
+        if system := loaded.manifest.saved_by.get(CONVERTED_FROM):
+            return conditions.promises_lost_in_conversion(system, self.stateful.keys(), loaded.state["stateful"].keys())
         return conditions.promises_lost(loaded.manifest.exact_if, self._conditions(loaded.contents.model))
 
     def _start(self, loader: DataLoader[Any], sampler: ResumableSampler) -> Iterator[Any]:
@@ -237,6 +239,12 @@ class TrainState:
             raise ResumeError(
                 f"the step and this run are not of the same data: {differing}. Give the same data set, seed and global batch, "
                 f"or start a run in another directory"
+            )
+
+    def _check_same_stateful(self, saved: Mapping[str, Any]) -> None:
+        if differing := sorted(self.stateful.keys() ^ saved.keys()):
+            raise ResumeError(
+                f"{differing} stand in the step or in TrainState, not in both; resume with what the run was saved with"
             )
 
     def _named(self, model: Mapping[str, Tensor]) -> dict[Tensor, str]:
