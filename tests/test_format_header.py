@@ -182,3 +182,9 @@ def test_a_file_is_full_when_the_next_tensor_would_go_beyond_the_limit() -> None
     specs = {name: TensorSpec("U8", (50,)) for name in "abc"}
     assert [[*layout.begins] for layout in lay_out("model", specs, max_file_bytes=100)] == [["a", "b"], ["c"]]
     assert [[*layout.begins] for layout in lay_out("model", specs, max_file_bytes=99)] == [["a"], ["b"], ["c"]]
+
+
+def test_one_writer_fills_each_file_up() -> None:
+    specs = {name: TensorSpec("U8", (20_000_000,)) for name in "abcd"}
+    assert [[*layout.begins] for layout in lay_out("model", specs, 60_000_000)] == [["a"], ["b"], ["c"], ["d"]]
+    assert [[*layout.begins] for layout in lay_out("model", specs, 60_000_000, spread=False)] == [["a", "b", "c"], ["d"]]

@@ -1,7 +1,7 @@
 """What a save does to the file system: the temporary directory, the contents, the manifest. Nothing is communicated here."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,13 @@ from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.pieces import piece_records, rank_file
 from ckptlab.checkpoint.plan import SavePlan, positions, records, write_strips
 from ckptlab.checkpoint.tensor_bytes import TensorBytes, to_exact
-from ckptlab.checkpoint.tensors import describe, mesh_of
+from ckptlab.checkpoint.tensors import LocalTensor, describe, mesh_of
 from ckptlab.checkpoint.writer import StepWriter, merge_sums
 from ckptlab.errors import StepError
 from ckptlab.format import names
 from ckptlab.format.checksums import BLOCK_BYTES
 from ckptlab.format.exact import encode
-from ckptlab.format.files import index_json
+from ckptlab.format.files import FileLayout, index_json
 from ckptlab.format.header import build_header
 from ckptlab.format.manifest import Manifest
 from ckptlab.format.records import FileRecord
@@ -74,7 +74,7 @@ def write(writer: StepWriter, plan: SavePlan, contents: Contents, group: Group) 
     if not posix.exists_directory(writer.directory):
         raise StepError(f"{writer.directory} is not there, though rank 0 made it; all ranks must share the run's storage")
     if group.is_coordinator:
-        _write_common(writer, plan, contents)
+        write_common(writer, plan, contents)
     _write_own(writer, plan, contents, group.rank)
     if plan.files == "by_rank":
         return _write_pieces(writer, plan, group.rank)
@@ -88,9 +88,16 @@ def _write_shared(writer: StepWriter, plan: SavePlan, group: Group) -> None:
         local = plan.tensors[section].get(name)
         if local is None:
             continue  # other ranks hold it
-        data = TensorBytes(local.data)
-        for strip in write_strips(begin, local, group.rank, BLOCK_BYTES):
-            writer.write_strip(file.name, file.file_bytes, strip, data.rows(strip))
+        for _ in write_tensor(writer, file, begin, local, group.rank):
+            pass
+
+
+def write_tensor(writer: StepWriter, file: FileLayout, begin: int, local: LocalTensor, rank: int) -> Iterator[int]:
+    """Write a rank's share of a tensor that begins at byte `begin` of the file; yield the bytes of each part."""
+    data = TensorBytes(local.data)
+    for strip in write_strips(begin, local, rank, BLOCK_BYTES):
+        writer.write_strip(file.name, file.file_bytes, strip, data.rows(strip))
+        yield strip.length * strip.num_runs
 
 
 def _write_pieces(writer: StepWriter, plan: SavePlan, rank: int) -> dict[str, Any]:
@@ -124,17 +131,22 @@ def _write_own(writer: StepWriter, plan: SavePlan, contents: Contents, rank: int
         writer.write_whole(names.rank_state_file(rank), encode(to_exact(contents.rank_state)))
 
 
-def _write_common(writer: StepWriter, plan: SavePlan, contents: Contents) -> None:
+def write_common(writer: StepWriter, plan: SavePlan, contents: Contents) -> None:
     """Write what stands once in a step: headers, indexes, state, files that go along. Coordinator only."""
     for section, files in plan.layout.items():
         for file in files:
             writer.write(file.name, file.file_bytes, 0, file.header)
         if files:
             writer.write_whole(names.index_file(section), index_json(list(files), plan.specs[section]))
-    for name, path in contents.model_files.items():
+    copy_model_files(writer, contents.model_files)
+    writer.write_whole(names.STATE, encode(to_exact(plan.state)))
+
+
+def copy_model_files(writer: StepWriter, files: Mapping[str, Path]) -> None:
+    """Copy files that go along with the model into `model/`."""
+    for name, path in files.items():
         names.check_file_name(f"model/{name}")
         writer.write_whole(f"model/{name}", posix.read_file(path, MAX_MODEL_FILE_BYTES))
-    writer.write_whole(names.STATE, encode(to_exact(plan.state)))
 
 
 def make_manifest(plan: SavePlan, contents: Contents, written: Sequence[Written]) -> Manifest:

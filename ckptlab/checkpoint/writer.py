@@ -15,7 +15,8 @@ SYNC_BYTES = 8 << 20  # written into a file before the disk begins with them, wh
 class StepWriter:
     """Writes into the files of one temporary step directory and sums every byte on its way out of memory.
 
-    A descriptor stays open from the first write to `sync`, so that what is made durable is what was written through it.
+    A descriptor stays open from the first write to `sync`, so that what is made durable is what was written through it. As a
+    context manager it closes what a failure left open.
     """
 
     def __init__(self, directory: Path, block_bytes: int) -> None:
@@ -25,6 +26,12 @@ class StepWriter:
         self._open: dict[str, posix.File] = {}
         self._sums: dict[str, FileSums] = {}
         self._waiting: Counter[str] = Counter()  # bytes by file
+
+    def __enter__(self) -> "StepWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def write(self, file: str, file_bytes: int, begin: int, data: bytes) -> None:
         """Write `data` from byte `begin` of a file that will have `file_bytes` in all."""

@@ -21,28 +21,13 @@ from ckptlab.bench.report import HEADER, Report
 from ckptlab.bench.run import COPIES_IN_MEMORY, COPIES_ON_DISK
 from ckptlab.bench.shapes import llama_405b
 from ckptlab.cli.door import Door, DoorGroup, json_option, say, say_json, say_table
+from ckptlab.cli.size import Size
 
 if TYPE_CHECKING:
     from ckptlab.bench.plan import Planned
 
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 BYTES_HELP = f"Of the state; {COPIES_ON_DISK} times as much is needed on the disk, {COPIES_IN_MEMORY} times in memory."
 DEFAULT = Settings()
-
-
-class Size(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
-    """Bytes as people write them."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read "256MB", "1.5 GiB" or a plain number of bytes."""
-        if isinstance(value, int):
-            return value
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?)?b?", str(value).strip().lower())
-        if found is None:
-            self.fail(f"{value!r} is no size; write 256MB, 1.5GB or 512MiB", param, ctx)
-        return int(float(found[1]) * UNITS[found[2] or ""])
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg]

@@ -14,6 +14,7 @@ from ckptlab import __version__
 COMMANDS = (
     "bench",
     "certificate",
+    "convert",
     "demo",
     "diff",
     "doctor",

@@ -22,13 +22,14 @@ class FileLayout:
     file_bytes: int
 
 
-def lay_out(section: str, tensors: Mapping[str, TensorSpec], max_file_bytes: int) -> list[FileLayout]:
+def lay_out(section: str, tensors: Mapping[str, TensorSpec], max_file_bytes: int, *, spread: bool = True) -> list[FileLayout]:
     """Fill file after file in standing order; a larger tensor stands alone; no tensors, no files.
 
-    A file takes up to a sixteenth of the section, or 32 MB where that is less, and never more than `max_file_bytes`.
+    A file takes up to a sixteenth of the section, or 32 MB where that is less, and never more than `max_file_bytes`; where one
+    process writes alone (`spread=False`), always as much as that.
     """
     share = sum(spec.num_bytes for spec in tensors.values()) // SPREAD
-    most = min(max_file_bytes, max(share, LEAST_FILE_BYTES))
+    most = min(max_file_bytes, max(share, LEAST_FILE_BYTES)) if spread else max_file_bytes
     groups: list[dict[str, TensorSpec]] = []
     room = 0
     for name, spec in sorted(tensors.items(), key=standing_order):

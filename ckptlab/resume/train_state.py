@@ -256,6 +256,11 @@ class TrainState:
 
 def _check_state(state: Mapping[str, Any], manifest: Manifest) -> None:
     """Refuse a state that no `TrainState` has written, before anything is changed by it."""
+    if (system := manifest.saved_by.get(CONVERTED_FROM)) and "optimizer" not in state:
+        raise ResumeError(
+            f"step {manifest.step} is not a training run's: it holds weights alone, from {system}; take them with load_weights "
+            f"into a run in another directory"
+        )
     missing = sorted({"step", "epoch", "position", "data", "optimizer", "groups", "values", "stateful"} - state.keys())
     counters = [state.get(name) for name in ("step", "epoch", "position")]
     if missing or state["step"] != manifest.step or not all(type(n) is int and n >= 0 for n in counters):

@@ -14,7 +14,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,6 +93,20 @@ def make_directory_durably(path: Path) -> None:
     make_directory(path)
     for directory in missing:
         sync_directory(directory.parent)
+
+
+@contextmanager
+def made_directory(path: Path) -> Iterator[None]:
+    """Make a directory and its parents durably; what was made for it and is empty goes again when the work in it fails."""
+    missing = [directory for directory in (path, *path.parents) if not directory.exists()]
+    make_directory_durably(path)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # another process has put something there
+            for directory in missing:
+                directory.rmdir()
+        raise
 
 
 def make_private_directory(path: Path) -> None:
