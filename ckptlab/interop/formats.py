@@ -62,7 +62,7 @@ FORMATS: Mapping[str, Format] = {
     ),
     "deepspeed": Format(
         opens="what DeepSpeed's save_checkpoint wrote, or one tag of it",
-        marks=r"latest|global_step\d+|(bf16_)?(zero_pp_rank|mp_rank)_.*\.pt",
+        marks=r"latest(_universal)?|global_step\d+(_universal)?|(bf16_)?(zero_pp_rank|mp_rank)_.*\.pt",
         opener="deepspeed.open_checkpoint",
     ),
     "ckptlab": Format(

@@ -52,5 +52,5 @@ def promises_lost_in_conversion(system: object, given: Collection[str], saved: C
     if missing := sorted(set(given) - set(saved)):
         lost.append(f"it has no {', '.join(missing)}: left as made")
     if unused := sorted(set(saved) - set(given)):
-        lost.append(f"its {', '.join(unused)} were not asked for")
+        lost.append(f"not asked for, though it has it: {', '.join(unused)}")
     return lost

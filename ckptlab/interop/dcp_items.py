@@ -1,0 +1,74 @@
+"""The items of a DCP checkpoint, read: tensors piece by piece into their place, and plain values."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ckptlab.checkpoint.tensor_bytes import DTYPES
+from ckptlab.errors import FormatError, LoadError
+from ckptlab.format.exact import MAX_TENSOR_BYTES
+from ckptlab.format.header import TensorSpec
+from ckptlab.interop.dcp_metadata import Entry, KeyPath, Piece, Place, PlainEntry
+from ckptlab.interop.dcp_optimizer import GROUPS, Value
+from ckptlab.interop.torch_archive import Archive, SavedTensor
+from ckptlab.storage.posix import open_to_read
+
+
+def leaf_of(folder: Path, at: KeyPath, entry: Entry | PlainEntry) -> Entry | Value:
+    """Read plain values, and tensors among the settings of a param group; leave the others for later."""
+    if isinstance(entry, Entry):
+        is_setting = any(str(key).partition(".")[0] == GROUPS for key in at) and entry.spec.num_bytes <= MAX_TENSOR_BYTES
+        return Value(read_tensor(folder, entry)) if is_setting else entry
+    try:
+        with _archive(folder, entry.name, entry.place) as archive:
+            return Value(_with_tensors(archive.value(), archive))
+    except (LoadError, RecursionError) as error:
+        return Value(unread=str(error))
+
+
+def read_tensor(folder: Path, entry: Entry) -> Tensor:
+    """Read a tensor whole, piece by piece into its place.
+
+    Raises:
+        LoadError: a file is not there any more, or does not hold what the metadata says.
+    """
+    tensor = torch.empty(entry.spec.shape, dtype=DTYPES[entry.spec.dtype])
+    for piece in entry.pieces:
+        with _archive(folder, entry.name, piece.place) as archive:
+            saved, expected = archive.value(), TensorSpec(entry.spec.dtype, piece.box.shape)
+            if not isinstance(saved, SavedTensor) or saved.spec != expected:
+                told = saved.spec if isinstance(saved, SavedTensor) else type(saved).__name__
+                raise LoadError(f"{folder / piece.place.file}: {entry.name!r:.199} is {told}, the metadata says {expected}")
+            archive.read(saved, _part(tensor, piece))
+    return tensor
+
+
+def _part(tensor: Tensor, piece: Piece) -> Tensor:
+    for dim, (at, size) in enumerate(zip(piece.box.offset, piece.box.shape, strict=True)):
+        tensor = tensor.narrow(dim, at, size)
+    return tensor
+
+
+@contextmanager
+def _archive(folder: Path, name: str, place: Place) -> Iterator[Archive]:
+    where = f"{folder / place.file}: {name!r:.199}"
+    try:
+        with open_to_read(folder / place.file) as file:
+            yield Archive(file, place.begin, place.length, where)
+    except (FormatError, FileNotFoundError) as error:
+        raise LoadError(f"{where}: {error}") from None
+
+
+def _with_tensors(value: Any, archive: Archive) -> Any:
+    """Return a plain value with small tensors in it as tensors."""
+    if isinstance(value, SavedTensor):
+        if value.spec.num_bytes > MAX_TENSOR_BYTES:
+            raise LoadError(f"a tensor of {value.spec.num_bytes} bytes in a plain value; a state holds {MAX_TENSOR_BYTES}")
+        return archive.small(value)
+    if isinstance(value, dict):
+        return {key: _with_tensors(item, archive) for key, item in value.items()}
+    return type(value)(_with_tensors(item, archive) for item in value) if type(value) in (list, tuple) else value
