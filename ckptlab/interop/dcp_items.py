@@ -5,15 +5,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from ckptlab.checkpoint.tensor_bytes import DTYPES
 from ckptlab.errors import FormatError, LoadError
 from ckptlab.format.exact import MAX_TENSOR_BYTES
 from ckptlab.format.header import TensorSpec
 from ckptlab.interop.dcp_metadata import Entry, KeyPath, Piece, Place, PlainEntry
 from ckptlab.interop.dcp_optimizer import GROUPS, Value
+from ckptlab.interop.foreign import blank
 from ckptlab.interop.torch_archive import Archive, SavedTensor
 from ckptlab.storage.posix import open_to_read
 
@@ -36,7 +35,7 @@ def read_tensor(folder: Path, entry: Entry) -> Tensor:
     Raises:
         LoadError: a file is not there any more, or does not hold what the metadata says.
     """
-    tensor = torch.empty(entry.spec.shape, dtype=DTYPES[entry.spec.dtype])
+    tensor = blank(entry.spec)
     for piece in entry.pieces:
         with _archive(folder, entry.name, piece.place) as archive:
             saved, expected = archive.value(), TensorSpec(entry.spec.dtype, piece.box.shape)

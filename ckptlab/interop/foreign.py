@@ -1,12 +1,15 @@
 """What any system's checkpoint holds, as all of `ckptlab.interop` sees it: described at once, read tensor by tensor."""
 
+import mmap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from ckptlab.checkpoint.tensor_bytes import DTYPES
 from ckptlab.format.header import TensorSpec
 
 
@@ -36,3 +39,14 @@ class Foreign:
     exact_if: Mapping[str, Any] = field(default_factory=dict)
     model_files: Mapping[str, Path] = field(default_factory=dict)
     left: tuple[str, ...] = ()
+
+
+def blank(spec: TensorSpec) -> Tensor:
+    """Return a tensor to fill, on the CPU, whose memory goes back to the system with it.
+
+    An allocator keeps what it had of the tensors before: eight times the largest one was seen.
+    """
+    if spec.num_bytes == 0:
+        return torch.empty(spec.shape, dtype=DTYPES[spec.dtype])
+    memory = mmap.mmap(-1, spec.num_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(memory, dtype=DTYPES[spec.dtype]).reshape(spec.shape)

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from ckptlab.checkpoint.step_files import MAX_MODEL_FILE_BYTES, copy_model_files
 from ckptlab.checkpoint.streamed import OnBytes, write_layout
-from ckptlab.checkpoint.tensor_bytes import DTYPES, TensorBytes
+from ckptlab.checkpoint.tensor_bytes import TensorBytes
 from ckptlab.checkpoint.writer import StepWriter
 from ckptlab.errors import FormatError, LoadError, UsageError
 from ckptlab.format.checksums import BLOCK_BYTES
@@ -21,7 +20,7 @@ from ckptlab.format.files import index_json, lay_out
 from ckptlab.format.names import index_file
 from ckptlab.format.strips import Strip
 from ckptlab.interop.folder import new_folder
-from ckptlab.interop.foreign import Foreign
+from ckptlab.interop.foreign import Foreign, blank
 from ckptlab.interop.weight_files import INDEX, SINGLE, Place, find_weights, inside
 from ckptlab.storage import on_disk, posix
 
@@ -94,7 +93,7 @@ def _read(folder: Path, places: Mapping[str, Place], name: str) -> Tensor:
     if name not in places:
         raise LoadError(f"{folder} has no {name!r}")
     file, entry = places[name].file, places[name].entry
-    tensor = torch.empty(entry.spec.shape, dtype=DTYPES[entry.spec.dtype])
+    tensor = blank(entry.spec)
     memory = TensorBytes(tensor).memory(Strip(0, 0, entry.spec.num_bytes))
     assert memory is not None, "it is on the CPU"
     try:

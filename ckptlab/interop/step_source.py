@@ -4,18 +4,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ckptlab.checkpoint.plan import read_strips
-from ckptlab.checkpoint.tensor_bytes import DTYPES, TensorBytes, from_exact
+from ckptlab.checkpoint.tensor_bytes import TensorBytes, from_exact
 from ckptlab.checkpoint.tensors import describe
 from ckptlab.errors import LoadError, StepError
 from ckptlab.format import names
 from ckptlab.format.dtypes import ITEM_BYTES
 from ckptlab.format.exact import MAX_STATE_BYTES, decode
 from ckptlab.format.manifest import Manifest
-from ckptlab.interop.foreign import Foreign
+from ckptlab.interop.foreign import Foreign, blank
 from ckptlab.steps.steps import find_step, newest_step
 from ckptlab.steps.verified import StepReader
 from ckptlab.storage import on_disk, store
@@ -98,7 +97,7 @@ class _Tensors:
         record = self._manifest.tensors[section].get(name)
         if record is None:
             raise LoadError(f"step {self._manifest.step} has no {name!r} in {section}")
-        tensor = torch.empty(record.spec.shape, dtype=DTYPES[record.spec.dtype])
+        tensor = blank(record.spec)
         local, data = describe(name, tensor, 0, 1), TensorBytes(tensor)
         for piece in record.pieces:
             for strip in read_strips(piece, local, ITEM_BYTES[record.spec.dtype]):

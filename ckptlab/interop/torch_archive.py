@@ -14,9 +14,10 @@ import torch
 from isal.isal_zlib import crc32
 from torch import Tensor
 
-from ckptlab.checkpoint.tensor_bytes import DTYPE_NAMES, DTYPES
+from ckptlab.checkpoint.tensor_bytes import DTYPE_NAMES
 from ckptlab.errors import LoadError
 from ckptlab.format.header import MAX_DIMS, TensorSpec
+from ckptlab.interop.foreign import blank
 from ckptlab.interop.torch_zip import Record as Record
 from ckptlab.interop.torch_zip import Zip
 from ckptlab.interop.unpickle import Classes, loads
@@ -96,7 +97,7 @@ class Archive:
 
     def small(self, saved: SavedTensor) -> Tensor:
         """Return a saved tensor; for small ones."""
-        tensor = torch.empty(saved.spec.shape, dtype=DTYPES[saved.spec.dtype])
+        tensor = blank(saved.spec)
         self.read(saved, tensor)
         return tensor
 

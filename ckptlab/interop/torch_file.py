@@ -12,6 +12,7 @@ from torch import Tensor
 from ckptlab.checkpoint.tensor_bytes import DTYPES
 from ckptlab.errors import FormatError, LoadError
 from ckptlab.format.header import TensorSpec
+from ckptlab.interop.foreign import blank
 from ckptlab.interop.torch_archive import Archive, Record, SavedTensor
 from ckptlab.interop.unpickle import Classes
 from ckptlab.storage import posix
@@ -61,7 +62,7 @@ class TorchFile:
 
     def small(self, saved: SavedTensor) -> Tensor:
         """Return a tensor whole, as it was saved."""
-        tensor = torch.empty(saved.spec.shape, dtype=DTYPES[saved.spec.dtype])
+        tensor = blank(saved.spec)
         self.read_run(saved, 0, tensor.view(-1))
         return tensor
 
@@ -115,7 +116,7 @@ class Joined:
 
     def read(self) -> Tensor:
         """Return it, on the CPU."""
-        tensor = torch.empty(self.spec.shape, dtype=DTYPES[self.spec.dtype])
+        tensor = blank(self.spec)
         rest = tensor.view(-1)
         for run in self.runs:
             run.file.read_run(run.saved, run.begin, rest[: run.length])
