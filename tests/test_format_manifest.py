@@ -205,7 +205,7 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "an unknown member": (put("codec", "zstd"), "unknown members .'codec'"),
     "a missing member": (without("aliases"), "missing members .'aliases'"),
     "an unknown member of a file": (put(*FILE, "sha256", ""), "unknown members .'sha256'"),
-    "an unknown member of a tensor": (put(*WEIGHT, "codec", {}), "unknown members .'codec'"),
+    "an unknown member of a tensor": (put(*WEIGHT, "layout", {}), "unknown members .'layout'"),
     "an unknown member of a piece": (put(*PIECE, "stride", 1), "unknown members .'stride'"),
     "a third section": (put("tensors", "extra", {}), "unknown members .'extra'"),
     "no optim": (without("tensors", "optim"), "missing members .'optim'"),

@@ -33,6 +33,9 @@ def test_names_that_are_not_steps_are_hidden_and_never_parse() -> None:
     assert aside == [".tmp-step-00000040-a1", ".trash-step-00000040-a1", ".bad-step-00000040-a1"]
     assert [names.parse_step(name) for name in aside] == [None] * 3
     assert [names.parse_aside(name) for name in aside] == ["torn", "trash", "bad"]
+    two_forms = [names.aside_name("small", 40, "a1"), names.aside_name("was", 40, "a1")]
+    assert [names.parse_aside(name) for name in two_forms] == ["small", "was"]
+    assert [names.parse_was(name) for name in (*two_forms, *aside)] == [None, 40, None, None, None]
 
 
 @pytest.mark.parametrize("name", ["step-00000040", ".tmp", ".bad-seed-1", ".torn-step-00000040-a1", "x.tmp-step-00000040-a1"])

@@ -30,7 +30,8 @@ from ckptlab.format.exact import MAX_STATE_BYTES, decode
 from ckptlab.format.manifest import Manifest
 from ckptlab.format.records import Piece, TensorRecord
 from ckptlab.format.spans import Spans, unproved
-from ckptlab.format.strips import Strip, cut_at_blocks, rows
+from ckptlab.format.strips import Rows, Strip, cut_at_blocks, rows
+from ckptlab.steps.frames import Frames
 from ckptlab.steps.reading import rank_tensors
 from ckptlab.steps.steps import read_step
 from ckptlab.steps.verified import StepReader
@@ -182,7 +183,7 @@ class _Loading:
         for section in sections:
             held = {**self._manifest.tensors[section], **(own if section == "model" else {})}
             matched = match(section, tensors[section], held, self._manifest.aliases, rename, cast)
-            self._reads += _located(matched.reads)
+            self._reads += _located(section, matched.reads)
             unknown = [name for name in rename if name not in tensors[section]]
             left[section] = {"missing": matched.missing, "unexpected": matched.unexpected, "unknown": unknown}
         return left
@@ -193,16 +194,18 @@ class _Loading:
         Raises:
             CorruptError: a block that had to be read whole is not.
         """
-        with StepReader(self._path, self._manifest) as reader:
+        with StepReader(self._path, self._manifest) as reader, Frames(self._path, self._manifest, reader) as frames:
             for file, end in self._headers().items():
                 for cut in cut_at_blocks(Strip(0, 0, end), self._manifest.block_bytes):
                     reader.read_run(file, cut.begin, cut.length)
-            for data, file, strip in self._strips():
-                if isinstance(data, TensorBytes) and self._is_run(strip):
+            for data, read, strip in self._strips():
+                if read.encoded is not None:
+                    _put_all(data, frames.read(read.encoded, strip), fill)
+                elif isinstance(data, TensorBytes) and self._is_run(strip):
                     for cut in cut_at_blocks(strip, self._manifest.block_bytes):
-                        _read_run(reader, data, file, cut, fill)
+                        _read_run(reader, data, read.piece.file, cut, fill)
                 else:
-                    _read_blocks(reader, data, file, strip, fill)
+                    _put_all(data, reader.read(read.piece.file, strip), fill)
             return reader.sums.in_doubt()
 
     def unproved(self, everybody: list[Spans]) -> dict[str, list[int]]:
@@ -216,11 +219,12 @@ class _Loading:
             CorruptError: a block is not as it was written.
         """
         with StepReader(self._path, self._manifest) as reader:
-            for data, file, strip in self._strips():
-                if file in blocks and isinstance(data, TensorBytes) and self._is_run(strip):
+            for data, read, strip in self._strips():
+                file, is_raw = read.piece.file, read.encoded is None
+                if is_raw and file in blocks and isinstance(data, TensorBytes) and self._is_run(strip):
                     for cut in cut_at_blocks(strip, self._manifest.block_bytes):
                         if cut.begin // self._manifest.block_bytes in blocks[file]:
-                            _read_blocks(reader, data, file, cut, fill)
+                            _put_all(data, reader.read(file, cut), fill)
 
     def loaded(self, missing: Mapping[str, list[str]], unexpected: Mapping[str, list[str]]) -> Loaded:
         """Return what this load gave."""
@@ -248,7 +252,7 @@ class _Loading:
         wanted = {name: describe(name, tensor, 0, 1) for name, tensor in contents.rank_tensors.items()}
         matched = match("ranks", wanted, held, {}, {}, cast=False)
         refuse_names("ranks", matched.missing, matched.unexpected, {})
-        self._reads += _located(matched.reads)
+        self._reads += _located("ranks", matched.reads)
         self._rank_state = self._read_state(files[1])
         return buffers
 
@@ -268,15 +272,16 @@ class _Loading:
                     ends[piece.file] = min(piece.begin, ends.get(piece.file, piece.begin))
         return ends
 
-    def _strips(self) -> Iterator[tuple[Data, str, Strip]]:
-        """Yield what is wanted: its bytes, the file, the strip.
+    def _strips(self) -> Iterator[tuple[Data, "_Located", Strip]]:
+        """Yield what is wanted: its bytes, where it is, and each strip.
 
         In the order of the files, not of the tensors: in one writer's file lie small pieces of many tensors.
         """
-        for piece, local, dtype, strips in sorted(self._reads, key=lambda read: (read.piece.file, read.piece.begin)):
+        for read in sorted(self._reads, key=lambda read: (read.piece.file, read.piece.begin)):
+            local, dtype = read.local, read.dtype
             data = TensorBytes(local.data) if dtype == local.spec.dtype else CastBytes(local.data, DTYPES[dtype])
-            for strip in strips:
-                yield data, piece.file, strip
+            for strip in read.strips:
+                yield data, read, strip
             data.flush()
 
     def _is_run(self, strip: Strip) -> bool:
@@ -285,20 +290,26 @@ class _Loading:
 
 
 class _Located(NamedTuple):
-    """What a rank reads of a piece, whose values have `dtype`."""
+    """What a rank reads of a piece, whose values have `dtype`.
+
+    Where the tensor is `encoded`, which says its section and name, strips begin in the tensor's bytes; else in the file.
+    """
 
     piece: Piece
     local: LocalTensor
     dtype: str
     strips: list[Strip]
+    encoded: tuple[str, str] | None
 
 
-def _located(reads: Iterable[Read]) -> Iterator[_Located]:
-    for local, record in reads:
+def _located(section: str, reads: Iterable[Read]) -> Iterator[_Located]:
+    for local, record, name in reads:
         dtype = record.spec.dtype
         for piece in record.pieces:
             if _shares(local, piece):
-                yield _Located(piece, local, dtype, list(read_strips(piece, local, ITEM_BYTES[dtype])))
+                encoded = None if record.encoding is None else (section, name)
+                begin = piece if encoded is None else replace(piece, begin=0)
+                yield _Located(piece, local, dtype, list(read_strips(begin, local, ITEM_BYTES[dtype])), encoded)
 
 
 def _read_run(reader: StepReader, data: TensorBytes, file: str, cut: Strip, fill: bool) -> None:
@@ -308,8 +319,8 @@ def _read_run(reader: StepReader, data: TensorBytes, file: str, cut: Strip, fill
         data.put(cut, rows(run, 0, cut.length, num_runs=1, step=0))
 
 
-def _read_blocks(reader: StepReader, data: Data, file: str, strip: Strip, fill: bool) -> None:
-    for cut, part in reader.read(file, strip):
+def _put_all(data: Data, parts: Iterable[tuple[Strip, Rows]], fill: bool) -> None:
+    for cut, part in parts:
         if fill:
             data.put(cut, part)
 

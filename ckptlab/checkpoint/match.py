@@ -11,8 +11,8 @@ from ckptlab.format.records import TensorRecord
 
 FLOATS = {name for name, dtype in DTYPES.items() if dtype.is_floating_point}
 
-Read = tuple[LocalTensor, TensorRecord]
-"""What a rank wants of a tensor, and where the step has it."""
+Read = tuple[LocalTensor, TensorRecord, str]
+"""What a rank wants of a tensor, where the step has it, and under which name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +48,12 @@ def match(
     """
     theirs = {name: rename.get(name, name) for name in wanted}
     theirs = {name: aliases.get(other, other) for name, other in theirs.items()}
-    reads = {name: (local, held[theirs[name]]) for name, local in wanted.items() if theirs[name] in held}
+    reads = {name: (local, held[theirs[name]], theirs[name]) for name, local in wanted.items() if theirs[name] in held}
     _refuse_load(
         section,
         [
             f"{name!r} is {_words(record.spec)} in the step, wanted {_words(local.spec)}"
-            for name, (local, record) in sorted(reads.items())
+            for name, (local, record, _) in sorted(reads.items())
             if not _fits(record.spec, local.spec, cast)
         ],
     )

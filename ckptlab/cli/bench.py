@@ -1,4 +1,4 @@
-"""`ckptlab bench`, `ckptlab bench plan`."""
+"""`ckptlab bench`, `ckptlab bench plan`; `ckptlab bench codecs` is in `bench_codecs`."""
 
 import re
 from collections.abc import Mapping
@@ -20,6 +20,7 @@ from ckptlab.bench.contenders import OTHER_LAYOUT, Measure, chosen
 from ckptlab.bench.report import HEADER, Report
 from ckptlab.bench.run import COPIES_IN_MEMORY, COPIES_ON_DISK
 from ckptlab.bench.shapes import llama_405b
+from ckptlab.cli.bench_codecs import codecs
 from ckptlab.cli.door import Door, DoorGroup, json_option, say, say_json, say_table
 from ckptlab.cli.size import Size
 
@@ -102,6 +103,9 @@ def bench(
     else:
         show(report)
     return 1 if report.is_void else 0
+
+
+bench.add_command(codecs)
 
 
 @bench.command(cls=Door)

@@ -11,6 +11,8 @@ from ckptlab.storage import Place
 ASIDES = {
     "torn": "torn: its save never ended, or is under way; the next run that opens this directory removes it",
     "bad": "bad: set aside, never loaded; delete it when you have looked at it",
+    "small": "small: a shrink that did not end, or is under way; the next shrink or run removes it",
+    "was": "was: a step before a shrink that did not end; the next shrink or run puts it back, or removes it",
     "trash": "trash: a deletion that did not end; the next run that opens this directory removes it",
 }
 

@@ -25,6 +25,7 @@ COMMANDS = (
     "quiz",
     "rollback",
     "show",
+    "shrink",
     "submit",
     "train",
     "verify",

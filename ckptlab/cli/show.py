@@ -68,6 +68,10 @@ def _say_summary(summary: Summary, as_json: bool) -> None:
 
 def _say_step(step: Step, manifest: Manifest) -> None:
     say(f"step {step.number}: {step.verdict}; {decimal(step.num_bytes)} in {len(manifest.files)} files")
+    if manifest.base is not None:
+        say(f"stored against step {manifest.base}, without which it cannot be read")
+    if manifest.inexact:
+        say(f"inexact: {len(manifest.inexact)} tensors were made small as int8")
     for section, records in manifest.tensors.items():
         say(f"{section}: {len(records)} tensors")
         say_table([(name, *_summary(record)) for name, record in records.items()], indent="  ")
@@ -90,7 +94,10 @@ def _summary(record: TensorRecord) -> tuple[object, ...]:
     files = sorted({piece.file for piece in record.pieces})
     where = f"{files[0]} to {files[-1]}" if len(files) > 1 else "".join(files)
     count = len(record.pieces)
-    return record.spec.dtype, list(record.spec.shape), f"{count} piece{'s' * (count != 1)}", where
+    how = f"{count} piece{'s' * (count != 1)}"
+    if record.encoding is not None:
+        how = f"{record.encoding.codec}, {decimal(record.stored_bytes)} of {decimal(record.spec.num_bytes)}"
+    return record.spec.dtype, list(record.spec.shape), how, where
 
 
 def _records(manifest: Manifest, name: str) -> dict[tuple[str, str], TensorRecord]:
@@ -108,6 +115,10 @@ def _records(manifest: Manifest, name: str) -> dict[tuple[str, str], TensorRecor
 def _say_tensor(section: str, name: str, record: TensorRecord, block_bytes: int) -> None:
     spec = record.spec
     say(f"{section} {name}: {spec.dtype} {list(spec.shape)}, {spec.num_bytes} bytes")
+    if (encoding := record.encoding) is not None:
+        exact = "exact" if encoding.is_exact else f"inexact, in blocks of {encoding.block}"
+        frames = f"in frames of {encoding.frame_bytes} bytes: {len(encoding.stored_bytes)}"
+        say(f"  {encoding.codec} ({exact}), {record.stored_bytes} bytes stored, {frames}")
     rows = [("elements", "file", "bytes", "blocks")]
     for piece, (file, begin, end) in zip(record.pieces, record.spans(), strict=True):
         blocks = f"{begin // block_bytes}-{max(end - 1, begin) // block_bytes}"

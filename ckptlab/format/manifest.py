@@ -10,9 +10,10 @@ from itertools import pairwise
 from typing import Self
 
 from ckptlab.errors import FormatError
+from ckptlab.format.codecs import XOR
 from ckptlab.format.header import check_tensor_name
 from ckptlab.format.names import PIECES, SECTIONS, STATE, check_file_name
-from ckptlab.format.records import FileRecord, TensorRecord
+from ckptlab.format.records import Encoding, FileRecord, TensorRecord
 from ckptlab.format.strict_json import (
     as_mapping,
     as_natural,
@@ -27,6 +28,7 @@ from ckptlab.format.strict_json import (
 
 FORMAT, VERSION = "ckptlab", 1
 MAX_MANIFEST_BYTES = 64 * 2**20
+SMALL_OF = "small_of"  # in `saved_by` of a step that was made small
 MAX_BLOCK_BYTES = 64 * 2**20  # a reader holds one block in memory
 CONVERTED_FROM = "converted_from"  # in `saved_by`: the system whose checkpoint this was
 
@@ -44,12 +46,41 @@ class Manifest:
     saved_by: Mapping[str, object]
     exact_if: Mapping[str, object]
 
+    @property
+    def base(self) -> int | None:
+        """The step that this one cannot be read without; `None` when it can."""
+        return self.parent if any(encoding.codec == XOR for _, _, encoding in self.encoded()) else None
+
+    @property
+    def inexact(self) -> list[str]:
+        """The tensors whose values are not bitwise those that were saved."""
+        return [name for _, name, encoding in self.encoded() if not encoding.is_exact]
+
+    def encoded(self) -> Iterator[tuple[str, str, Encoding]]:
+        """Yield the tensors that have a codec: section, name, and how they are encoded."""
+        for section, named in self.tensors.items():
+            for name, record in named.items():
+                if record.encoding is not None:
+                    yield section, name, record.encoding
+
+    @property
+    def original(self) -> str:
+        """The sum of the manifest that the step had when it was saved: the same in every form that it was given since."""
+        told = self.saved_by.get(SMALL_OF)
+        return told if isinstance(told, str) else _self_sum(self._document())
+
     def to_json(self) -> bytes:
         """Write the bytes of `manifest.json`: names sorted, no time, host, user or path."""
+        document = self._document()
+        data = dump_json({**document, "crc32": _self_sum(document)})
+        check_size(data, "manifest", MAX_MANIFEST_BYTES)
+        return data
+
+    def _document(self) -> dict[str, object]:
         tensors = {
             section: {name: record.to_json() for name, record in sorted(self.tensors[section].items())} for section in SECTIONS
         }
-        document: dict[str, object] = {
+        return {
             "format": FORMAT,
             "version": VERSION,
             "step": self.step,
@@ -61,9 +92,6 @@ class Manifest:
             "saved_by": dict(self.saved_by),
             "exact_if": dict(self.exact_if),
         }
-        data = dump_json({**document, "crc32": _self_sum(document)})
-        check_size(data, "manifest", MAX_MANIFEST_BYTES)
-        return data
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
@@ -76,8 +104,9 @@ class Manifest:
         sections = as_record(record["tensors"], "manifest: tensors", SECTIONS)
         tensors = {section: _parse_section(section, sections[section], files) for section in SECTIONS}
         _check_apart(tensors)
-        return cls(
-            step=as_natural(record["step"], "manifest: step"),
+        step = as_natural(record["step"], "manifest: step")
+        found = cls(
+            step=step,
             parent=None if record["parent"] is None else as_natural(record["parent"], "manifest: parent"),
             block_bytes=block_bytes,
             files=files,
@@ -86,6 +115,10 @@ class Manifest:
             saved_by=as_mapping(record["saved_by"], "manifest: saved_by"),
             exact_if=as_mapping(record["exact_if"], "manifest: exact_if"),
         )
+        is_delta = any(encoding.codec == XOR for _, _, encoding in found.encoded())
+        if is_delta and (found.parent is None or found.parent >= step):  # so that no chain of steps is a circle
+            refuse(found.parent, "manifest: parent", f"a step before {step}: tensors are stored against it")
+        return found
 
 
 def _self_sum(document: dict[str, object]) -> str:
@@ -122,8 +155,9 @@ def _parse_section(section: str, value: object, files: Mapping[str, FileRecord])
         check_tensor_name(name)
         tensors[name] = TensorRecord.parse(item, where)
         for file, _, end in tensors[name].spans():
-            if file not in files or not file.startswith((f"{section}/", f"{PIECES}/")):
-                refuse(file, f"{where}: pieces: file", f"a listed file in {section}/ or {PIECES}/")
+            folders = (f"{PIECES}/",) if tensors[name].encoding is not None else (f"{section}/", f"{PIECES}/")
+            if file not in files or not file.startswith(folders):
+                refuse(file, f"{where}: pieces: file", f"a listed file in {' or '.join(folders)}")
             if end > files[file].num_bytes:
                 raise FormatError(f"{where}: ends at byte {end} of {file}, which has {files[file].num_bytes}")
     return tensors

@@ -12,6 +12,7 @@ MANIFEST = "manifest.json"
 STATE = "state.json"
 EVENTS = "events.jsonl"
 LOCK = ".lock"
+SHRINK_LOCK = ".shrink-lock"
 PINNED = "pinned"
 RUN_ID = ".run-id"
 ROLLED_BACK = "rolled-back-to"
@@ -39,14 +40,20 @@ def temporary_name(step: int, nonce: str) -> str:
     return f".tmp-{step_name(step)}-{nonce}"
 
 
-def aside_name(kind: Literal["trash", "bad"], step: int, nonce: str) -> str:
-    """Name the directory of a step that is no longer one: about to be deleted, or not to be loaded."""
+def aside_name(kind: Literal["trash", "bad", "small", "was"], step: int, nonce: str) -> str:
+    """Name the directory of what is no step: about to be deleted, not to be loaded; a small form, and what it replaces."""
     return f".{kind}-{step_name(step)}-{nonce}"
 
 
-def parse_aside(name: str) -> Literal["torn", "trash", "bad"] | None:
-    """Tell what a directory with such a name is: a step half-written, half-deleted or set aside; `None` for any other."""
-    for kind in ("torn", "trash", "bad"):
+def parse_was(name: str) -> int | None:
+    """Read the step from the name of one as it was before it was made small; `None` for any other."""
+    match = re.fullmatch(r"\.was-step-([0-9]{8,18})-[0-9a-f]+", name)
+    return int(match[1]) if match else None
+
+
+def parse_aside(name: str) -> Literal["torn", "trash", "bad", "small", "was"] | None:
+    """Tell what a directory with such a name is: see `temporary_name` and `aside_name`; `None` for any other."""
+    for kind in ("torn", "trash", "bad", "small", "was"):
         if name.startswith(f".{'tmp' if kind == 'torn' else kind}-step-"):
             return kind
     return None
@@ -71,6 +78,11 @@ def shard_file(section: str, number: int, count: int) -> str:
 def pieces_file(rank: int) -> str:
     """Name the file of one writer's pieces, where every writer has its own (`files="by_rank"`)."""
     return f"{PIECES}/rank-{rank:05d}.safetensors"
+
+
+def small_file(section: str, number: int) -> str:
+    """Name file `number` (from 1) of the tensors of a section that were made small."""
+    return f"{PIECES}/small-{section}-{number:05d}.bin"
 
 
 def index_file(section: str) -> str:

@@ -8,13 +8,16 @@ from torch import Tensor
 
 from ckptlab.checkpoint.plan import read_strips
 from ckptlab.checkpoint.tensor_bytes import TensorBytes, from_exact
-from ckptlab.checkpoint.tensors import describe
+from ckptlab.checkpoint.tensors import LocalTensor, describe
 from ckptlab.errors import LoadError, StepError
 from ckptlab.format import names
 from ckptlab.format.dtypes import ITEM_BYTES
 from ckptlab.format.exact import MAX_STATE_BYTES, decode
 from ckptlab.format.manifest import Manifest
+from ckptlab.format.records import TensorRecord
+from ckptlab.format.strips import Rows, Strip
 from ckptlab.interop.foreign import Foreign, blank
+from ckptlab.steps.frames import Frames
 from ckptlab.steps.steps import find_step, newest_step
 from ckptlab.steps.verified import StepReader
 from ckptlab.storage import on_disk, store
@@ -78,6 +81,8 @@ def _is_of_a_run(state: Mapping[str, Any]) -> bool:
 def _left(manifest: Manifest, state: Mapping[str, Any]) -> Iterator[str]:
     if ranks := sum(file.startswith("ranks/") and file.endswith(".json") for file in manifest.files):
         yield f"what belongs to one rank alone, such as random states: of {ranks} rank{'s' * (ranks > 1)}"
+    if manifest.inexact:
+        yield f"the values as they were saved: {len(manifest.inexact)} tensors were made small, and not exactly"
     if not _is_of_a_run(state) and state.keys() - {"step"}:
         yield f"the state, which is not of a training run: {', '.join(map(repr, list(state)[:5]))}"
 
@@ -91,6 +96,7 @@ class _Tensors:
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self._manifest = manifest
         self._reader = StepReader(path, manifest)
+        self._frames = Frames(path, manifest, self._reader)
 
     def read(self, section: str, name: str) -> Tensor:
         """Return a tensor; raise `CorruptError` when a block of it is not as it was written."""
@@ -99,8 +105,14 @@ class _Tensors:
             raise LoadError(f"step {self._manifest.step} has no {name!r} in {section}")
         tensor = blank(record.spec)
         local, data = describe(name, tensor, 0, 1), TensorBytes(tensor)
+        for cut, part in self._parts(section, name, record, local):
+            data.put(cut, part)
+        return tensor
+
+    def _parts(self, section: str, name: str, record: TensorRecord, local: LocalTensor) -> Iterator[tuple[Strip, Rows]]:
+        if record.encoding is not None:
+            yield from self._frames.read((section, name), Strip(0, 0, record.spec.num_bytes))
+            return
         for piece in record.pieces:
             for strip in read_strips(piece, local, ITEM_BYTES[record.spec.dtype]):
-                for cut, part in self._reader.read(piece.file, strip):
-                    data.put(cut, part)
-        return tensor
+                yield from self._reader.read(piece.file, strip)

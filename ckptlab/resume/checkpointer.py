@@ -66,6 +66,7 @@ class Checkpointer:
         on_event: OnEvent | None = None,
         tiers: Sequence[ObjectStore | NodeTier] = (),
         grace_seconds: float | None = None,
+        allow_inexact: bool = False,
     ) -> None:
         """Name the run; nothing is opened, nothing communicated yet.
 
@@ -95,6 +96,7 @@ class Checkpointer:
                 training; what goes wrong there is logged and stops nothing.
             grace_seconds: how long ranks may run on after SIGTERM or SIGUSR1. With a number these are handled from the first
                 call to `close`, which then come in the main thread; a save that takes too long for it is told beforehand.
+            allow_inexact: resume also from a step that `ckptlab shrink` made small as int8; the values are near what they were.
         """
         self._alike = alike(locals())
         check_rule(keep_last, keep_every)
@@ -112,6 +114,7 @@ class Checkpointer:
         self.keep_last, self.keep_every, self.max_file_bytes = keep_last, keep_every, max_file_bytes
         self.files, self.background, self.gate, self.on_event, self.tiers = files, background, gate, on_event, checked(tiers)
         check_apart(self.run, self.tiers)
+        self.allow_inexact = allow_inexact
         self._node_tiers = [tier for tier in self.tiers if isinstance(tier, NodeTier)]
         self._stores = [tier for tier in self.tiers if isinstance(tier, ObjectStore)]
         self._drains = Drains(self.run, (), self._write_event)  # rank 0 has them from the first call on
@@ -350,7 +353,7 @@ class Checkpointer:
         self._drains.close()
         on_nodes, in_stores = map(OnNodes, self._node_tiers), (Shared(tier.run) for tier in self._stores)
         sources: list[Source] = [*on_nodes, Shared(self.run), *in_stores]
-        step, later = restore(self.run, sources, state, group, self._write_event)
+        step, later = restore(self.run, sources, state, group, self._write_event, self.allow_inexact)
         attempt_or_warn(f"{self.run}: nothing unsent was looked for", lambda: self._drains.start(later))
         self._schedule.start(step)
         return step

@@ -1,6 +1,6 @@
 """What bitwise equality of a resumed run rests on: recorded in the manifest, compared at resume."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -36,6 +36,14 @@ def present_conditions(
 def same_ranks(saved: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """Whether a rank of now can take over what belonged to the rank of its number."""
     return all(saved.get(name) == now[name] for name in ("world_size", "device"))
+
+
+def values_lost(inexact: Sequence[str]) -> list[str]:
+    """Return a sentence if there are tensors whose values are not those that were saved."""
+    if not inexact:
+        return []
+    what = f"{len(inexact)} tensors were made small as int8, {inexact[0]!r} among them"
+    return [f"{what}: their values are near those that were saved, and losses not those of the unbroken run"]
 
 
 def promises_lost(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

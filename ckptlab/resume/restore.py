@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ckptlab.checkpoint.collectives import Group, Outcome, RanksDisagree, attempt
-from ckptlab.checkpoint.load import Loaded, load
+from ckptlab.checkpoint.contents import Contents
+from ckptlab.checkpoint.load import Loaded, State, load
 from ckptlab.errors import CorruptError, LoadError, ResumeError
+from ckptlab.format.manifest import Manifest
 from ckptlab.resume.choice import Candidate, Choice, Source
 from ckptlab.resume.train_state import TrainState
 from ckptlab.steps.housekeeping import unmark_rollback
@@ -34,6 +36,7 @@ def restore(
     state: TrainState,
     group: Group,
     write_event: Callable[[Mapping[str, object]], None],
+    allow_inexact: bool = False,
 ) -> Restored:
     """Load the newest whole step of the run in the directory `run` into `state`. Every rank calls it.
 
@@ -43,9 +46,11 @@ def restore(
         state: what is filled.
         group: the ranks.
         write_event: called on the coordinator.
+        allow_inexact: take a step that was made small with loss too.
 
     Raises what `Checkpointer.resume` does.
     """
+    wanted = state.wanted if allow_inexact else partial(_wanted_exactly, state)
     choice = Choice(run, sources, [_listed(source, group) for source in sources])
     changed = False
     while True:
@@ -55,7 +60,7 @@ def restore(
         source = sources[chosen.source]
         try:
             place = source.prepare(chosen.number, state.wanted, group)
-            loaded = load(place, state.wanted, verify_first=False, need_whole=source.need_whole, group=group)
+            loaded = load(place, wanted, verify_first=False, need_whole=source.need_whole, group=group)
         except CorruptError as error:
             choice.refused[chosen], changed = str(error), changed or error.state_changed
             continue
@@ -70,6 +75,15 @@ def restore(
                 logger.warning("%s: resumed from step %d in %s", run, chosen.number, source)
             _tell(run, state, loaded, choice)
         return Restored(chosen.number, choice.later(chosen.number))
+
+
+def _wanted_exactly(state: TrainState, manifest: Manifest, saved: State) -> Contents:
+    if manifest.inexact:
+        raise ResumeError(
+            f"step {manifest.step} is inexact: {len(manifest.inexact)} tensors are int8 now, {manifest.inexact[0]!r} "
+            f"among them; allow_inexact=True goes on from it, and `ckptlab rollback` back to an exact step"
+        )
+    return state.wanted(manifest, saved)
 
 
 def _listed(source: Source, group: Group) -> Outcome:

@@ -184,9 +184,12 @@ class TrainState:
 
     def promises_lost(self, loaded: Loaded) -> list[str]:
         """Return, in sentences, which promises of exactness do not hold after this resume."""
-        if system := loaded.manifest.saved_by.get(CONVERTED_FROM):
-            return conditions.promises_lost_in_conversion(system, self.stateful.keys(), loaded.state["stateful"].keys())
-        return conditions.promises_lost(loaded.manifest.exact_if, self._conditions(loaded.contents.model))
+        manifest = loaded.manifest
+        if system := manifest.saved_by.get(CONVERTED_FROM):
+            lost = conditions.promises_lost_in_conversion(system, self.stateful.keys(), loaded.state["stateful"].keys())
+        else:
+            lost = conditions.promises_lost(manifest.exact_if, self._conditions(loaded.contents.model))
+        return lost + conditions.values_lost(manifest.inexact)
 
     def _start(self, loader: DataLoader[Any], sampler: ResumableSampler) -> Iterator[Any]:
         """Start the loader; its workers' generators are new ones for each epoch and each resume, and differ by rank."""

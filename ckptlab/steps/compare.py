@@ -1,12 +1,14 @@
 """What differs between two steps, bit for bit and without torch, in bounded memory.
 
-Tensors are read through their pieces, so the same values in other files are equal. Bytes are taken as they stand: whether
-they are as written is `verify`'s question.
+Tensors are read through their pieces and codecs, so the same values in other files are equal. Bytes are taken as they stand:
+whether they are as written is `verify`'s question. Only what has to be decoded is verified.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from ckptlab.format.header import TensorSpec
 from ckptlab.format.manifest import Manifest
 from ckptlab.format.names import SECTIONS, STATE, index_file
 from ckptlab.format.records import Piece, TensorRecord
+from ckptlab.steps.frames import Frames
 from ckptlab.steps.members import compare_members
 from ckptlab.steps.reading import WINDOW_BYTES, rank_tensors, tensor_windows
 from ckptlab.steps.steps import Step
@@ -45,9 +48,12 @@ def compare(first: Step, second: Step) -> Iterator[Difference]:
     """
     manifests = _manifest(first), _manifest(second)
     paths = first.path, second.path
-    for section in SECTIONS:
-        tensors = [{**manifest.tensors[section], **_plain_files(manifest, section)} for manifest in manifests]
-        yield from _named(section, _tensors(paths, tensors[0], tensors[1]))
+    with ExitStack() as stack:
+        frames = [stack.enter_context(Frames(path, manifest)) for path, manifest in zip(paths, manifests, strict=True)]
+        for section in SECTIONS:
+            tensors = [{**manifest.tensors[section], **_plain_files(manifest, section)} for manifest in manifests]
+            windows = [partial(_windows, path, one, section) for path, one in zip(paths, frames, strict=True)]
+            yield from _named(section, _tensors(windows, tensors[0], tensors[1]))
     yield from _named("model", compare_members("", *(dict(manifest.aliases) for manifest in manifests)))
     yield from _named("state", compare_members("", *(_read_state(path, STATE) for path in paths)))
     yield from _named("ranks", _rank_files(paths, manifests))
@@ -72,23 +78,35 @@ def _plain_files(manifest: Manifest, section: str) -> dict[str, TensorRecord]:
     }
 
 
+Windows = Callable[[str, TensorRecord], Iterator[memoryview]]
+"""From the name of a tensor and its record to its bytes, a window at a time."""
+
+
+def _windows(path: Place, frames: Frames, section: str, name: str, record: TensorRecord) -> Iterator[memoryview]:
+    return tensor_windows(path, record) if record.encoding is None else frames.windows((section, name))
+
+
+def _raw_windows(path: Place, name: str, record: TensorRecord) -> Iterator[memoryview]:
+    return tensor_windows(path, record)
+
+
 def _tensors(
-    paths: tuple[Place, Place], first: Mapping[str, TensorRecord], second: Mapping[str, TensorRecord]
+    windows: Sequence[Windows], first: Mapping[str, TensorRecord], second: Mapping[str, TensorRecord]
 ) -> Iterator[tuple[str, str]]:
     for name in sorted(first.keys() | second.keys()):
         if name not in first or name not in second:
             yield name, f"only in the {'first' if name in first else 'second'}"
-        elif what := _tensor_difference(paths, first[name], second[name]):
+        elif what := _tensor_difference(windows, name, first[name], second[name]):
             yield name, what
 
 
-def _tensor_difference(paths: tuple[Place, Place], first: TensorRecord, second: TensorRecord) -> str | None:
+def _tensor_difference(windows: Sequence[Windows], name: str, first: TensorRecord, second: TensorRecord) -> str | None:
     spec = first.spec
     if spec != second.spec:
         return f"{spec.dtype} {list(spec.shape)} and {second.spec.dtype} {list(second.spec.shape)}"
     found = _Differing(spec)
-    windows = zip(tensor_windows(paths[0], first), tensor_windows(paths[1], second), strict=True)
-    for number, (one, other) in enumerate(windows):
+    pairs = zip(windows[0](name, first), windows[1](name, second), strict=True)
+    for number, (one, other) in enumerate(pairs):
         if one != other:
             found.add(number * (WINDOW_BYTES // ITEM_BYTES[spec.dtype]), one, other)
     return str(found) if found.count else None
@@ -147,7 +165,7 @@ def _rank_files(paths: tuple[Place, Place], manifests: tuple[Manifest, Manifest]
             yield file, f"only in the {'first' if file in first else 'second'}"
         elif file.endswith(".safetensors"):
             tensors = [{f"{file}/{name}": record for name, record in rank_tensors(path, file).items()} for path in paths]
-            yield from _tensors(paths, tensors[0], tensors[1])
+            yield from _tensors([partial(_raw_windows, path) for path in paths], tensors[0], tensors[1])
         else:
             yield from compare_members(file, *(_read_state(path, file) for path in paths))
 

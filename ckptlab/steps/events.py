@@ -1,4 +1,4 @@
-"""`RUN/events.jsonl`: a line a save, load, delete, wait, interval, push, conversion or preemption; by rank 0 for people.
+"""`RUN/events.jsonl`: a line a save, load, delete, wait, interval, push, shrink, conversion, preemption; for people, by rank 0.
 
 A load never reads it. `stall` is the seconds that training waited: in a save, and in a wait for a save in the background; their
 sum is all of it. Nothing depends on events: one that cannot be written, and an `on_event` that raises, are only logged.

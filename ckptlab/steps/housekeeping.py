@@ -5,15 +5,28 @@ as long as its manifest is there.
 """
 
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 from ckptlab.errors import StepError
 from ckptlab.format.manifest import MAX_MANIFEST_BYTES
-from ckptlab.format.names import MANIFEST, ROLLED_BACK, aside_name, parse_aside, parse_rollback, parse_step, rollback_nonce
-from ckptlab.storage import ObjectPath, Place, posix, store
+from ckptlab.format.names import (
+    MANIFEST,
+    ROLLED_BACK,
+    SHRINK_LOCK,
+    aside_name,
+    parse_aside,
+    parse_rollback,
+    parse_step,
+    parse_was,
+    rollback_nonce,
+    step_name,
+)
+from ckptlab.storage import ObjectPath, Place, RunLock, posix, store
 
 MAX_MARK_BYTES = 100
+LEFT = ("torn", "trash")  # by a process that was killed
 
 
 def list_asides(run: Place) -> dict[str, str]:
@@ -85,7 +98,36 @@ def rolled_back(run: Path) -> list[tuple[int, int]]:
 
 def clean_temporary(run: Path) -> list[str]:
     """Remove what a killed process left half-written or half-deleted; bad steps stay, for a person to look at."""
-    names = [name for name, kind in list_asides(run).items() if kind != "bad"]
+    asides = list_asides(run)
+    names = [name for name, kind in asides.items() if kind in LEFT]
     for name in names:
         posix.remove_tree(run / name)
+    if {"small", "was"} & set(asides.values()):
+        with suppress(StepError):  # steps are being made small right now
+            lock = RunLock.take(run, SHRINK_LOCK)
+            try:
+                names += settle_shrinks(run)
+            finally:
+                lock.release()
     return names
+
+
+def settle_shrinks(run: Path) -> list[str]:
+    """End what a killed shrink left: one of both forms of a step stands, the other goes. For who holds the shrinks' lock."""
+    left = [name for name, kind in list_asides(run).items() if kind in ("small", "was")]
+    for name in left:
+        number = parse_was(name)
+        if number is not None and not posix.exists_directory(run / step_name(number)):
+            posix.rename(run / name, run / step_name(number))
+            posix.sync_directory(run)
+        else:
+            remove_aside(run / name)
+    return left
+
+
+def remove_aside(path: Path) -> None:
+    """Remove a step's other form; killed meanwhile it leaves trash, which nobody puts back."""
+    trash = path.with_name(f".trash-{path.name.lstrip('.').partition('-')[2]}")
+    posix.rename(path, trash)
+    with suppress(FileNotFoundError):  # a run that starts now removes trash too
+        posix.remove_tree(trash)

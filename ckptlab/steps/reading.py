@@ -14,12 +14,12 @@ from ckptlab.storage import Place, store
 WINDOW_BYTES = 1 << 20  # a multiple of every item's size
 
 
-def tensor_windows(step_path: Place, record: TensorRecord) -> Iterator[memoryview]:
-    """Read a tensor's bytes in row-major order, whatever its pieces are, a window at a time.
+def tensor_windows(step_path: Place, record: TensorRecord, window_bytes: int = WINDOW_BYTES) -> Iterator[memoryview]:
+    """Read the bytes of a tensor without a codec in row-major order, whatever its pieces are, a window at a time.
 
-    Every window but the last has `WINDOW_BYTES`; all share one buffer, so a window is gone when the next one comes.
+    Every window but the last has `window_bytes`; all share one buffer, so a window is gone when the next one comes.
     """
-    buffer = memoryview(bytearray(min(WINDOW_BYTES, record.spec.num_bytes)))
+    buffer = memoryview(bytearray(min(window_bytes, record.spec.num_bytes)))
     filled = 0
     for file, begin, length in _runs_in_order(record):
         with store.open_to_read(step_path / file) as fd:

@@ -27,11 +27,15 @@ def check_rule(keep_last: int | None, keep_every: int | None) -> None:
 def to_retire(steps: Sequence[Step], keep_last: int, keep_every: int | None, pinned: Collection[int]) -> list[Step]:
     """Choose the steps to delete: whole, not pinned, no multiple of `keep_every`, not among the newest `keep_last` whole ones.
 
-    Steps 10, 20 (not whole), 30, 40 with `keep_last=2`: 10 goes.
+    Steps 10, 20 (not whole), 30, 40 with `keep_last=2`: 10 goes, unless one that stays is stored against it.
     """
     whole = sorted((step for step in steps if step.whole), key=lambda step: step.number)
     kept = {step.number for step in whole if keep_every is not None and step.number % keep_every == 0} | set(pinned)
-    return [step for step in whole[:-keep_last] if step.number not in kept]
+    going = {step.number for step in whole[:-keep_last]} - kept
+    for step in sorted(steps, key=lambda step: -step.number):  # what a step is stored against is an earlier one
+        if step.number not in going and step.manifest is not None:
+            going.discard(-1 if step.manifest.base is None else step.manifest.base)
+    return [step for step in whole if step.number in going]
 
 
 def retire(

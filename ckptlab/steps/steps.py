@@ -1,7 +1,8 @@
 """Which steps of a run exist, and are they committed and whole: `read_step` decides, for load, retention and commands alike.
 
-Whole means: the manifest is valid and of this step, and every file that it lists is there with the recorded size. Whether
-the bytes are still those that were written is `verify`'s question, which reads them all.
+Whole means: the manifest is valid and of this step, and every file that it lists is there with the recorded size; and the step
+that it is stored against, if there is one, is whole too. Whether the bytes are still those that were written is `verify`'s
+question, which reads them all.
 """
 
 import difflib
@@ -12,6 +13,8 @@ from ckptlab.errors import CkptlabError, StepError, StoreError
 from ckptlab.format.manifest import MAX_MANIFEST_BYTES, Manifest
 from ckptlab.format.names import EVENTS, LOCK, MANIFEST, parse_step, step_name
 from ckptlab.storage import ObjectPath, Place, store
+
+MAX_CHAIN = 8  # so many steps stored against each other, and the first that is not: a reader has a file of each open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +53,35 @@ def read_step(path: Place) -> Step:
     Raises `StepError` when the path does not have the name of a step, and `StoreError` when its store does not answer: whether
     the step is whole is not known then.
     """
+    return _read_step(path, links=0)
+
+
+def _read_step(path: Place, links: int) -> Step:
     number = parse_step(path.name)
     if number is None:
         raise StepError(f"{path} is not a step: a step is a directory named like step-00000040")
     try:
         manifest = _read_manifest(path, number)
-        fault = next(file_faults(path, manifest), None)
+        fault = next((f"{file}: {what}" for file, what in file_faults(path, manifest)), None)
+        fault = fault or base_fault(path, manifest, links)
     except StoreError:
         raise
     except (CkptlabError, OSError) as error:
         return Step(number=number, path=path, manifest=None, fault=str(error), torn=isinstance(error, _TornError))
-    return Step(number=number, path=path, manifest=manifest, fault=fault and f"{fault[0]}: {fault[1]}")
+    return Step(number=number, path=path, manifest=manifest, fault=fault)
+
+
+def base_fault(path: Place, manifest: Manifest, links: int = 0) -> str | None:
+    """Tell why the step that this one, at a path in the same run, is stored against cannot be read; `None` where all is well.
+
+    `links` counts the steps that are stored against this one.
+    """
+    if manifest.base is None:
+        return None
+    if links >= MAX_CHAIN:
+        return f"stored against step {manifest.base}: a chain of more than {MAX_CHAIN} steps, which is not followed"
+    found = _read_step(path.parent / step_name(manifest.base), links + 1)
+    return None if found.whole else f"stored against step {manifest.base}, which is not whole: {found.fault}"
 
 
 def file_faults(path: Place, manifest: Manifest) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ from ckptlab.format.manifest import Manifest
 from ckptlab.format.names import MANIFEST, PINNED
 from ckptlab.format.records import FileRecord
 from ckptlab.steps.reading import rank_tensors, tensors_by_file
-from ckptlab.steps.steps import Step, file_faults
+from ckptlab.steps.steps import Step, base_fault, file_faults
 from ckptlab.storage import Place, store
 
 
@@ -37,7 +37,8 @@ def verify(step: Step, progress: Callable[[int], None] | None = None) -> Iterato
     """Find what is not as it was written; nothing found means that every byte is.
 
     A bad block is named by its range, because no checksum tells the damaged byte. A file that the manifest does not list is
-    named too. `progress` gets the number of bytes after each read.
+    named too. Of a step that this one is stored against only the manifest and the sizes are looked at. `progress` gets the
+    number of bytes after each read.
     """
     manifest, path = step.manifest, step.path
     if manifest is None:
@@ -51,6 +52,8 @@ def verify(step: Step, progress: Callable[[int], None] | None = None) -> Iterato
         for begin, end, what in _bad_blocks(path / file, record, manifest.block_bytes, progress or (lambda _: None)):
             yield _fault(path, pieces, file, begin, end, what)
     yield from _unlisted(path, manifest)
+    if (why := base_fault(path, manifest)) is not None:
+        yield Fault(file=MANIFEST, begin=0, end=0, tensors=(), what=why)
 
 
 def bad_block(step_path: Place, manifest: Manifest, file: str, block: int, what: str) -> Fault:

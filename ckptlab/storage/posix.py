@@ -24,6 +24,7 @@ from ckptlab.format.strips import Rows, rows
 
 MAPPED_ROW_BYTES = 2048  # shorter rows go through a mapping: a system call a row costs more than the fault of a page
 SYNC_FILE_RANGE_WRITE = 2  # Linux: begin, and wait for nothing
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # Linux
 MAPPED_FILE_SYSTEMS = {"ext4", "xfs", "tmpfs"}  # on NFS two machines that map one page overwrite each other's part of it
 
 
@@ -246,6 +247,43 @@ def rename(source: Path, target: Path) -> None:
     if _lstat(target) is not None:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
     source.rename(target)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Let two names change places at one moment; return False where the system or the file system cannot."""
+    if (renameat2 := _renameat2()) is None:
+        return False
+    if renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
+        return False
+    raise OSError(number, os.strerror(number), str(one))
+
+
+@cache
+def _renameat2() -> Any:
+    """Return Linux's `renameat2`, which Python does not have; None elsewhere."""
+    return getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if sys.platform == "linux" else None
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a file that never changes a second name, which needs no space; copy it where that cannot be."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EXDEV, errno.EMLINK, errno.EOPNOTSUPP):
+            raise
+        with _opened(source, os.O_RDONLY) as old, _opened(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as new:
+            with open(old.fd, "rb", closefd=False) as reader, open(new.fd, "wb", closefd=False) as writer:
+                shutil.copyfileobj(reader, writer)
+            sync(new)
+
+
+def cut(file: File, num_bytes: int) -> None:
+    """Let a file that is open to be written have so many bytes."""
+    with _naming(file.path):
+        os.ftruncate(file.fd, num_bytes)
 
 
 def remove_file(path: Path) -> None:

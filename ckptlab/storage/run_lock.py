@@ -27,9 +27,12 @@ class RunLock:
         self._fd = fd
 
     @classmethod
-    def take(cls, run: Path) -> Self:
-        """Take the lock of the run in this directory (coordinator only); raise `StepError` when another process has it."""
-        path = run.resolve() / LOCK
+    def take(cls, run: Path, name: str = LOCK) -> Self:
+        """Take the lock of the run in this directory (coordinator only); raise `StepError` when another process has it.
+
+        `name` is the lock's: of the right to change the run, or of another one.
+        """
+        path = run.resolve() / name
         if path in cls._held:
             raise StepError(f"{run} is in use by this process; close the Checkpointer that has it first")
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)

@@ -1,6 +1,7 @@
 """Put a committed step of a run on disk into an object store. No torch; one process at a time pushes to an address.
 
-1. refuse    another step of this number is committed there
+1. refuse    another step of this number is committed there; this one, made small or as it was before that, may be. What it is
+             stored against is pushed before it
 2. send      each file that is not there with its size and sum; every block is verified as it is read from the disk. What is
              there is not believed when a step of this number was set aside: it may be why
 3. check     the store has all files, each with its size and sum
@@ -21,9 +22,9 @@ from typing import TypeVar
 from ckptlab.errors import StepError, StoreError, UsageError
 from ckptlab.format.checksums import file_sum
 from ckptlab.format.manifest import MAX_MANIFEST_BYTES, Manifest
-from ckptlab.format.names import MANIFEST, PINNED, aside_name, parse_step
+from ckptlab.format.names import MANIFEST, PINNED, aside_name, parse_step, step_name
 from ckptlab.format.strips import Strip
-from ckptlab.steps.steps import Step, find_step
+from ckptlab.steps.steps import Step, find_step, read_step
 from ckptlab.steps.verified import StepReader
 from ckptlab.storage import ObjectPath, Place, place, store
 from ckptlab.storage.object_path import Head
@@ -42,7 +43,7 @@ class Pushed:
 
 
 def push(step: str | Place, run: str | ObjectPath, progress: Callable[[int], None] | None = None) -> Pushed:
-    """Put the step at a path on disk into the run at an address, under the same name.
+    """Put the step at a path on disk into the run at an address, under the same name; before it what it is stored against.
 
     Args:
         step: the directory of a committed step; it must stay while it is sent.
@@ -61,7 +62,11 @@ def push(step: str | Place, run: str | ObjectPath, progress: Callable[[int], Non
         raise UsageError(f"{source.path} to {target}: a step on disk is pushed to an address like s3://bucket/runs/mine")
     manifest, there = _whole(source), target / source.path.name
     document = store.read_file(source.path / MANIFEST, MAX_MANIFEST_BYTES)
+    if _is_there_in_another_form(there, manifest):
+        return Pushed(step=manifest.step, path=there, sent={})
     is_committed = _is_committed(there, document)
+    if manifest.base is not None and not read_step(target / step_name(manifest.base)).whole:  # in whatever form
+        push(source.path.parent / step_name(manifest.base), target)
     unsent = list(manifest.files) if not is_committed and _was_set_aside(there) else _unsent(there, manifest)
     progress = progress or (lambda num_bytes: None)
     progress(sum(record.num_bytes for name, record in manifest.files.items() if name not in unsent))
@@ -82,6 +87,14 @@ def _whole(step: Step) -> Manifest:
     if step.manifest is None or not step.whole:
         raise StepError(f"{step.path} is not whole ({step.fault}); only whole steps are pushed")
     return step.manifest
+
+
+def _is_there_in_another_form(there: ObjectPath, manifest: Manifest) -> bool:
+    """Whether the step is committed in the store as it was before it was made small, or made small otherwise."""
+    if store.size_of(there / MANIFEST) is None:
+        return False
+    theirs = Manifest.parse(store.read_file(there / MANIFEST, MAX_MANIFEST_BYTES))
+    return theirs != manifest and theirs.original == manifest.original
 
 
 def _is_committed(there: ObjectPath, document: bytes) -> bool:

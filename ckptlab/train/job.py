@@ -56,6 +56,7 @@ def train(options: Options) -> None:
         background=options.background,
         tiers=[ObjectStore(options.push, keep_last=options.keep_last)] if options.push else (),
         grace_seconds=options.grace_seconds,
+        allow_inexact=options.allow_inexact,
     ) as checkpointer:
         resumed = checkpointer.resume(state)
         say(f"resumed from step {resumed}" if resumed else "a fresh start")

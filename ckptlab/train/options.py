@@ -32,6 +32,7 @@ class Options:
     text: Path | None = None
     deterministic: bool = True
     kill: tuple[int, int] | None = None
+    allow_inexact: bool = False
 
     def check(self, num_ranks: int) -> None:
         """Refuse what so many ranks could not do (the process that starts them, and every rank)."""
@@ -91,6 +92,11 @@ OPTIONS = (
         (int, int),
         "A fault, to practise with: SIGKILL this rank in the middle of this step, in the first attempt only.",
         metavar="RANK STEP",
+    ),
+    option(
+        "--allow-inexact/--no-allow-inexact",
+        bool,
+        "Go on also from a checkpoint that `ckptlab shrink` made small as int8.",
     ),
 )
 
