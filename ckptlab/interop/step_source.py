@@ -13,7 +13,7 @@ from ckptlab.errors import LoadError, StepError
 from ckptlab.format import names
 from ckptlab.format.dtypes import ITEM_BYTES
 from ckptlab.format.exact import MAX_STATE_BYTES, decode
-from ckptlab.format.manifest import Manifest
+from ckptlab.format.manifest import CONVERTED_FROM, Manifest
 from ckptlab.format.records import TensorRecord
 from ckptlab.format.strips import Rows, Strip
 from ckptlab.interop.foreign import Foreign, blank
@@ -41,7 +41,7 @@ def open_step(path: Path) -> Foreign:
         for name in model_files:
             reader.check(f"model/{name}")
     return Foreign(
-        system=SYSTEM,
+        system=str(manifest.saved_by.get(CONVERTED_FROM, SYSTEM)),
         path=path,
         tensors={section: {name: held.spec for name, held in named.items()} for section, named in manifest.tensors.items()},
         read=_Tensors(path, manifest).read,

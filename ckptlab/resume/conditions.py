@@ -48,17 +48,21 @@ def values_lost(inexact: Sequence[str]) -> list[str]:
 
 def promises_lost(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each condition that differs: what it was, what it is, what does not hold any more."""
+    lost = []
+    if "world_size" not in saved:  # a copy that `convert` made
+        lost.append("it was copied without what belongs to single ranks: random numbers are new")
+        saved = {**saved, "world_size": now["world_size"]}
     differing = [name for name in WHAT_CHANGES if saved.get(name) != now[name]]
     if "world_size" in differing and "mesh" in differing:
         differing.remove("mesh")  # it follows from the other
-    return [f"{name} was {saved.get(name)}, is {now[name]}: {WHAT_CHANGES[name]}" for name in differing]
+    return lost + [f"{name} was {saved.get(name)}, is {now[name]}: {WHAT_CHANGES[name]}" for name in differing]
 
 
 def promises_lost_in_conversion(system: object, given: Collection[str], saved: Collection[str]) -> list[str]:
     """Return in sentences what a step lacks that another system saved, beside the names of `TrainState` given and saved."""
     lost = [f"it was converted from {system}: random numbers are new, and the data begin at the first sample"]
     if missing := sorted(set(given) - set(saved)):
-        lost.append(f"it has no {', '.join(missing)}: left as made")
+        lost.append(f"it has no {', '.join(missing)}: left as made; a scheduler sets its own learning rate at its next step")
     if unused := sorted(set(saved) - set(given)):
         lost.append(f"not asked for, though it has it: {', '.join(unused)}")
     return lost

@@ -144,7 +144,9 @@ class TrainState:
         _check_state(state, manifest)
         model, aliases = tensors_of(self.model)
         now = self._conditions(model)
-        if CONVERTED_FROM not in manifest.saved_by:  # else another system saved it, which knows neither
+        if CONVERTED_FROM in manifest.saved_by:  # another system saved it, which knows neither
+            self._check_scheduler_names(state["stateful"])
+        else:
             self._check_same_data(state["data"], manifest.exact_if.get("data"), now["data"])
             self._check_same_stateful(state["stateful"])
         optimizers.check_groups(self.optimizer, self._named(model), state["optimizer"], state["groups"])
@@ -248,6 +250,19 @@ class TrainState:
         if differing := sorted(self.stateful.keys() ^ saved.keys()):
             raise ResumeError(
                 f"{differing} stand in the step or in TrainState, not in both; resume with what the run was saved with"
+            )
+
+    def _check_scheduler_names(self, saved: Mapping[str, Any]) -> None:
+        """Refuse a scheduler under another name: left as made it would begin again, and set the learning rate of step 0."""
+        given = {name: value.state_dict() for name, value in self.stateful.items()}
+        ours, theirs = (
+            sorted(name for name in one.keys() - other.keys() if isinstance(one[name], dict) and "last_epoch" in one[name])
+            for one, other in ((given, saved), (saved, given))
+        )
+        if ours and theirs:
+            raise ResumeError(
+                f"the scheduler {ours[0]!r} of TrainState is not in the step, which has {theirs[0]!r}; if it is the same, "
+                f"write TrainState({theirs[0]}=...)"
             )
 
     def _named(self, model: Mapping[str, Tensor]) -> dict[Tensor, str]:
