@@ -23,6 +23,7 @@ from ckptlab.course.grading.result import Outcome
 from ckptlab.course.grading.running import run_again
 from ckptlab.course.grading.submission import digests, make_header
 
+pytestmark = pytest.mark.timeout(240)  # a room of eleven files is graded once for all tests
 EXERCISES = {id_: read(path) for id_, path in content.exercises().items()}
 CHEAP = ("4.1", "3.1", "3.3", "5.3")  # one rank, and no training
 ORDER = EXERCISES["4.1"]
@@ -154,7 +155,7 @@ def graded(folder: Path) -> dict[str, Graded]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("A_TOKEN", "secret")
         patched.setattr("ckptlab.course.exercise.attempt.SECONDS", 8.0)
-        patched.setattr("ckptlab.course.grading.running.START_UP_SECONDS", 15.0)
+        patched.setattr("ckptlab.course.grading.running.START_UP_SECONDS", 10.0)
         return by_name(folder)
 
 

@@ -1,17 +1,20 @@
 """From one system to another: whatever opens gives a `Foreign`, whatever writes takes one, so that all directions compose."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ckptlab.errors import UsageError
+from ckptlab.errors import LoadError, UsageError
 from ckptlab.format.names import parse_step
 from ckptlab.format.strict_json import as_natural
 from ckptlab.interop.formats import SOURCES, TARGETS, Format, check_folder, format_named, format_of, function
 from ckptlab.storage import on_disk
 
 if TYPE_CHECKING:  # it needs torch
+    from torch import Tensor
+
     from ckptlab.interop.foreign import Foreign
 
 OnProgress = Callable[[int, int], object]
@@ -73,7 +76,11 @@ def convert(
         raise UsageError(f"{target_format} takes no {' and no '.join(sorted(refused))}; leave it out")
     check_folder(source)
     opener = format_named(source_format or format_of(source), SOURCES).opener
+    before = _files(source)
     foreign: Foreign = function(opener)(source)
+    if target.absolute().is_relative_to(foreign.path.absolute()):
+        raise UsageError(f"{target} is the source, or in it; name another place")
+    foreign = _unchanged(foreign, before)
     kept, left = _kept(foreign, to)
     if "number" in to.takes:
         arguments.setdefault("number", _number(foreign))
@@ -87,6 +94,36 @@ def convert(
         num_bytes=num_bytes,
         left=(*foreign.left, *left),
     )
+
+
+def _files(path: Path) -> dict[Path, tuple[int, int, int]]:
+    """Return what tells whether files in a folder were written anew: inode, size and time of change."""
+    found = {}
+    for file in path.absolute().rglob("*"):
+        with suppress(OSError):  # one that goes just now, such as another step of a run, is not what is read
+            stat = file.stat()
+            if not file.is_dir():
+                found[file] = stat.st_ino, stat.st_size, stat.st_mtime_ns
+    return found
+
+
+def _unchanged(foreign: "Foreign", before: Mapping[Path, tuple[int, int, int]]) -> "Foreign":
+    """Return the checkpoint with a `read` that, from the last tensor on, also proves that all are of one moment.
+
+    A system that overwrites its files may do so while they are read: then some values are old and some new, each of them whole.
+    """
+    rest = {(section, name) for section, named in foreign.tensors.items() for name in named}
+
+    def read(section: str, name: str) -> "Tensor":
+        tensor = foreign.read(section, name)
+        rest.discard((section, name))
+        if not rest:
+            now = _files(foreign.path)
+            if changed := sorted(file for file in now.keys() & before.keys() if now[file] != before[file]):
+                raise LoadError(f"{changed[0]} changed while it was read; convert again when nobody writes there")
+        return tensor
+
+    return replace(foreign, read=read)
 
 
 def _number(foreign: "Foreign") -> int:
@@ -105,6 +142,8 @@ def _kept(foreign: "Foreign", to: Format) -> tuple["Foreign", list[str]]:
             left.append(f"the optimizer's state: {num_tensors} tensors, {sum(_sizes(foreign)) - sum(_sizes(kept))} bytes")
         if foreign.state is not None:
             left.append("the rest of the training's state: counters, schedules, param groups")
+    if not to.holds_files and foreign.state is not None and foreign.state["position"]:
+        left.append("the place in the data: epoch and position")
     if not to.holds_files and foreign.model_files:
         left.append(f"files beside the weights: {', '.join(sorted(foreign.model_files))}")
     if to.wants and to.wants not in foreign.model_files:

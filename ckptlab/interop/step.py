@@ -20,6 +20,7 @@ from ckptlab.interop.foreign import Foreign
 from ckptlab.interop.step_source import SYSTEM, open_step
 from ckptlab.steps.events import append_event
 from ckptlab.steps.housekeeping import clean_temporary
+from ckptlab.steps.steps import newest_step
 from ckptlab.storage import RunLock, on_disk, posix
 
 __all__ = ["open_step", "write_step"]
@@ -63,6 +64,8 @@ def _write(foreign: Foreign, run: Path, plan: SavePlan, contents: Contents, on_b
     path = run / names.step_name(plan.step)
     if posix.exists_directory(path):  # whole or not: it may be another system's, and the very source
         raise StepError(f"{path} is there already; give the step another number, or name another run")
+    if foreign.state is None and (newest := newest_step(run)) and newest.manifest and newest.manifest.tensors["optim"]:
+        raise StepError(f"{run} is a training run's, and of weights alone it would not go on; name another run")
     temporary = step_files.make_temporary(run, plan)
     writer = StepWriter(temporary, BLOCK_BYTES)
     try:

@@ -17,6 +17,9 @@ from ckptlab.errors import ResumeError, UsageError
 from ckptlab.format.records import TensorRecord
 
 SEPARATOR = "::"
+NOT_OF_ONE_CLASS = {"params", "decoupled_weight_decay", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum"}
+"""Names in a param group that tell no optimizer: newer torch and schedulers put them there."""
+
 Named = Mapping[Tensor, str]
 """Parameter to its name; parameters are equal only to themselves."""
 
@@ -59,6 +62,8 @@ def check_groups(optimizer: Optimizer, named: Named, state: Mapping[str, Any], g
         raise ResumeError(
             f"the step is of the optimizer {state['class']}, this run has {type(optimizer).__name__}; make the same"
         )
+    if state["class"] is None:
+        _check_settings(optimizer, state["groups"])
     found, saved = len(optimizer.param_groups), len(state["groups"])
     if found != saved:
         raise ResumeError(f"the optimizer has {found} param groups, the step has {saved}; make the same groups")
@@ -67,6 +72,17 @@ def check_groups(optimizer: Optimizer, named: Named, state: Mapping[str, Any], g
         group, other = (told.get(name, "none") for told in (own, groups))
         if group != other:
             raise ResumeError(f"{name!r} is in param group {group}, in the step in {other}; make the same groups")
+
+
+def _check_settings(optimizer: Optimizer, groups: Sequence[Mapping[str, Any]]) -> None:
+    """Tell another optimizer by the names of its settings, as far as they are known."""
+    own = optimizer.defaults.keys() | optimizer.param_groups[0].keys()
+    for number, group in enumerate(groups):
+        if group and (differing := sorted((own ^ group.keys()) - NOT_OF_ONE_CLASS)):
+            raise ResumeError(
+                f"param group {number} of the step is not one of {type(optimizer).__name__}, whose settings have other names: "
+                f"{', '.join(differing[:5])}; make the optimizer that the step was saved with"
+            )
 
 
 def tensors_like(

@@ -289,11 +289,15 @@ def _check_state(state: Mapping[str, Any], manifest: Manifest) -> None:
 
 
 def retyped(value: Any, like: Any) -> Any:
-    """Return `value` with the dict classes that `like` has in its place: a file has only dicts, `MultiStepLR` a Counter."""
+    """Return `value` with the dict classes and keys that `like` has in its place.
+
+    A file has only dicts, `MultiStepLR` a Counter; and other systems make text of its keys, which are numbers.
+    """
     if isinstance(value, dict) and isinstance(like, dict):
+        keys = {str(key): key for key in like}
         result = like.copy()
         result.clear()
-        result.update({key: retyped(item, like.get(key)) for key, item in value.items()})
+        result.update({keys.get(key, key): retyped(item, like.get(keys.get(key, key))) for key, item in value.items()})
         return result
     if isinstance(value, list) and isinstance(like, list) and len(value) == len(like):
         return [retyped(item, other) for item, other in zip(value, like, strict=True)]
