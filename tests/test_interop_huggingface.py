@@ -358,7 +358,8 @@ def test_the_command_tells_formats_apart_what_it_made_and_what_it_left(tmp_path:
 
     for arguments, code, error in (
         ([source, out, "--to", "huggingface"], 2, "is there already"),
-        ([source, run, "--to", "ckptlab", "--max-file-size", "1GB"], 2, "takes no max_file_bytes"),
+        ([source, run, "--to", "ckptlab", "--max-file-size", "1GB"], 2, "takes no max_file_bytes (--max-file-size)"),
+        ([source, f"{out}-2", "--to", "huggingface", "--step", "3"], 2, "takes no step (--step)"),
         ([f"{source}/none", run, "--to", "ckptlab"], 2, "is not there"),
         ([f"{source}/{FIRST}", run, "--to", "ckptlab"], 2, "name the folder"),
         ([str(tmp_path), run, "--to", "ckptlab"], 2, "is none of"),

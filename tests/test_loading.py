@@ -15,9 +15,12 @@ from torch.distributed.tensor import distribute_tensor
 from torch.distributed.tensor.placement_types import Shard
 
 from ckptlab.checkpoint import Contents, load, save
+from ckptlab.checkpoint.collectives import Group
+from ckptlab.checkpoint.load import wanted_files
 from ckptlab.errors import CorruptError, LoadError, UsageError
 from ckptlab.ranks import World
 from ckptlab.resume import TrainState, load_weights
+from ckptlab.steps.steps import read_step
 
 
 class Tied(nn.Module):
@@ -138,8 +141,32 @@ def test_a_tie_is_loaded_into_models_that_tie_otherwise_or_not_at_all(tmp_path: 
     load_weights(step, untied)
     assert same_bits(untied.head.weight, model.embed.weight)
     assert same_bits(untied.embed.weight, model.embed.weight)
-    with pytest.raises(LoadError, match=r"'head.weight' is in the step and not wanted"):
-        load_weights(saved(tmp_path / "untied", untied), Tied())
+
+
+def test_a_step_that_has_a_tie_by_both_names_is_taken_where_both_have_the_same_bytes(tmp_path: Path) -> None:
+    tied, both = Tied(), Tied(tied=False).state_dict()
+    both["head.weight"] = both["embed.weight"].clone()
+    step = save(tmp_path, 1, Contents(model=both), max_file_bytes=100)
+    assert load_weights(step, tied).unexpected == {"model": []}
+    assert same_bits(tied.head.weight, both["head.weight"])
+    both["head.weight"][8, 3] += 1
+    for number, head in enumerate((both["head.weight"], both["embed.weight"].view(torch.int32)), start=2):
+        step = save(tmp_path, number, Contents(model={**both, "head.weight": head}))
+        with pytest.raises(LoadError, match=r"'embed.weight' and 'head.weight' are tied in this model and differ in the step"):
+            load_weights(step, tied)
+        assert load_weights(step, tied, strict=False).unexpected == {"model": ["head.weight"]}
+
+
+def test_files_that_are_wanted_of_a_step_are_also_those_of_a_ties_further_names(tmp_path: Path) -> None:
+    both = Tied(tied=False).state_dict()
+    tied = {name: tensor for name, tensor in both.items() if name != "head.weight"}
+    step = save(tmp_path, 1, Contents(model=both), max_file_bytes=100)
+    manifest = read_step(step).manifest
+    assert manifest is not None
+    pieces = {piece.file for record in manifest.tensors["model"].values() for piece in record.pieces}
+    wanted = Contents(model=tied, aliases={"head.weight": "embed.weight"})
+    with Group.lent(None) as group:
+        assert set(wanted_files(step, manifest, lambda *_: wanted, group)) == {"state.json", *pieces}
 
 
 def test_names_may_be_others_or_missing_only_where_the_load_was_told(tmp_path: Path) -> None:

@@ -17,6 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
+
 from ckptlab.checkpoint.collectives import Group, RanksDisagree, attempt
 from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.match import Read, match, refuse_names, refuse_renames
@@ -92,7 +95,8 @@ def load(
         rename: wanted name to the name that the step has it by, the same on every rank; other names are the same in the step.
         cast: read a floating dtype into another one, rounded as torch does.
         strict: refuse names that are wanted and not in the step, and names in the step that no rank wants. Told otherwise,
-            the former stay as they are and the latter are left out; `Loaded` tells both.
+            the former stay as they are and the latter are left out; `Loaded` tells both. A further name of a tensor that is
+            tied here is wanted when its bytes in the step are those of that tensor: other systems save both.
         verify_first: read twice, so that a damaged block is found before anything changes. Without it tensors are filled before
             all sums are known, and stay filled when one is wrong: for a caller that will overwrite everything.
         need_whole: refuse a step of which any file is missing. Told otherwise, only files that some rank wants must be there,
@@ -109,7 +113,8 @@ def load(
         with Group.lent(group) as ranks:
             loading = _Loading(step, wanted, ranks, need_whole)
             ranks.agree(attempt(loading.open), _refuse_different_steps)
-            planned = attempt(lambda: loading.plan(names.SECTIONS[:1] if model_only else names.SECTIONS, rename or {}, cast))
+            sections = names.SECTIONS[:1] if model_only else names.SECTIONS
+            planned = attempt(lambda: loading.plan(sections, rename or {}, cast, strict))
             left = ranks.agree(planned, lambda everybody: _left_over(everybody, rename or {}, strict))
             if verify_first:
                 _read(loading, ranks, fill=False)
@@ -141,7 +146,8 @@ def wanted_files(step: Place, manifest: Manifest, wanted: Wanted, group: Group) 
     own = {names.rank_tensors_file(group.rank), names.rank_state_file(group.rank)} if contents.rank_tensors else set()
     files = {names.STATE, *(own & manifest.files.keys())}
     for section, tensors in describe_all(contents, group.rank, group.world_size).items():
-        for name, local in tensors.items():
+        ties = {alias: tensors[name] for alias, name in contents.aliases.items()} if section == "model" else {}
+        for name, local in (*tensors.items(), *ties.items()):
             record = manifest.tensors[section].get(manifest.aliases.get(name, name))
             files.update(piece.file for piece in (record.pieces if record else ()) if _shares(local, piece))
     return sorted(files)
@@ -173,7 +179,9 @@ class _Loading:
         self._state = self._read_state(names.STATE)
         return hashlib.sha256(self._manifest.to_json()).hexdigest()
 
-    def plan(self, sections: Sequence[str], rename: Mapping[str, str], cast: bool) -> dict[str, dict[str, list[str]]]:
+    def plan(
+        self, sections: Sequence[str], rename: Mapping[str, str], cast: bool, strict: bool
+    ) -> dict[str, dict[str, list[str]]]:
         """Find the pieces of everything that is wanted; return by section which names are left over, and in what way."""
         wanted = self._wanted(self._manifest, self._state)
         contents = self._contents = wanted if len(sections) > 1 else replace(wanted, optim={})
@@ -182,7 +190,9 @@ class _Loading:
         left = {}
         for section in sections:
             held = {**self._manifest.tensors[section], **(own if section == "model" else {})}
-            matched = match(section, tensors[section], held, self._manifest.aliases, rename, cast)
+            ties = contents.aliases if section == "model" and strict else {}
+            matched = match(section, tensors[section], held, self._manifest.aliases, rename, cast, ties)
+            self._check_ties(matched.ties)
             self._reads += _located(section, matched.reads)
             unknown = [name for name in rename if name not in tensors[section]]
             left[section] = {"missing": matched.missing, "unexpected": matched.unexpected, "unknown": unknown}
@@ -250,11 +260,22 @@ class _Loading:
         held = rank_tensors(self._path, files[0])
         buffers = {name.removeprefix(names.BUFFER): held.pop(name) for name in list(held) if name.startswith(names.BUFFER)}
         wanted = {name: describe(name, tensor, 0, 1) for name, tensor in contents.rank_tensors.items()}
-        matched = match("ranks", wanted, held, {}, {}, cast=False)
+        matched = match("ranks", wanted, held, {}, {}, cast=False, ties={})
         refuse_names("ranks", matched.missing, matched.unexpected, {})
         self._reads += _located("ranks", matched.reads)
         self._rank_state = self._read_state(files[1])
         return buffers
+
+    def _check_ties(self, ties: Sequence[tuple[Read, Read]]) -> None:
+        """Refuse a step that has other bytes by a further name of a tensor; one pair at a time is in memory."""
+        with StepReader(self._path, self._manifest) as reader, Frames(self._path, self._manifest, reader) as frames:
+            for one, other in ties:
+                same_spec = one[1].spec == other[1].spec
+                if not same_spec or not torch.equal(*(_read_apart(read, reader, frames) for read in (one, other))):
+                    raise LoadError(
+                        f"model: {one[2]!r} and {other[2]!r} are tied in this model and differ in the step; load it into one "
+                        f"that does not tie them, or take the weights alone: load_weights(strict=False) leaves {other[2]!r} out"
+                    )
 
     def _read_state(self, file: str) -> State:
         with StepReader(self._path, self._manifest) as reader:
@@ -310,6 +331,20 @@ def _located(section: str, reads: Iterable[Read]) -> Iterator[_Located]:
                 encoded = None if record.encoding is None else (section, name)
                 begin = piece if encoded is None else replace(piece, begin=0)
                 yield _Located(piece, local, dtype, list(read_strips(begin, local, ITEM_BYTES[dtype])), encoded)
+
+
+def _read_apart(read: Read, reader: StepReader, frames: Frames) -> Tensor:
+    """Return the bytes of this rank's part of a tensor as the step has them, verified."""
+    local, record, name = read
+    part = torch.zeros(local.data.shape, dtype=DTYPES[record.spec.dtype])
+    apart = replace(local, spec=record.spec, data=part)
+    for located in _located("model", [(apart, record, name)]):
+        for strip in located.strips:
+            if located.encoded is None:
+                _put_all(TensorBytes(part), reader.read(located.piece.file, strip), fill=True)
+            else:
+                _put_all(TensorBytes(part), frames.read(located.encoded, strip), fill=True)
+    return part.reshape(-1).view(torch.uint8)
 
 
 def _read_run(reader: StepReader, data: TensorBytes, file: str, cut: Strip, fill: bool) -> None:

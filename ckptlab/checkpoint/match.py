@@ -23,11 +23,13 @@ class Matched:
         reads: what to read, in no particular order.
         missing: names that are wanted and not in the step.
         unexpected: names that are in the step and not wanted by this rank.
+        ties: two reads of one wanted tensor, by its own name and by a further one that the step has as well.
     """
 
     reads: list[Read]
     missing: list[str]
     unexpected: list[str]
+    ties: list[tuple[Read, Read]]
 
 
 def match(
@@ -37,11 +39,13 @@ def match(
     aliases: Mapping[str, str],
     rename: Mapping[str, str],
     cast: bool,
+    ties: Mapping[str, str],
 ) -> Matched:
     """Find what is wanted in the step.
 
     `rename` says under which name the step has what is wanted. A name that the step has as an alias is read from the tensor
-    that it is tied to. With `cast` a floating dtype may be read as another one.
+    that it is tied to. With `cast` a floating dtype may be read as another one. `ties` are further names of what is wanted:
+    where the step has such a name too, as other systems save ties, it is not unexpected.
 
     Raises:
         LoadError: a dtype or a shape differs. Names the first few.
@@ -57,10 +61,13 @@ def match(
             if not _fits(record.spec, local.spec, cast)
         ],
     )
+    unexpected = held.keys() - set(theirs.values())
+    tied = {alias: reads[name] for alias, name in ties.items() if alias in unexpected and name in reads}
     return Matched(
         reads=list(reads.values()),
         missing=sorted(wanted.keys() - reads.keys()),
-        unexpected=sorted(held.keys() - set(theirs.values())),
+        unexpected=sorted(unexpected - tied.keys()),
+        ties=[(read, (read[0], held[alias], alias)) for alias, read in tied.items()],
     )
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # it needs torch
 
     from ckptlab.interop.foreign import Foreign
 
+SAID = {"number": "step (--step)", "max_file_bytes": "max_file_bytes (--max-file-size)"}  # how a caller says it
+
 OnProgress = Callable[[int, int], object]
 """Told of the bytes of tensors that were written so far, and of all that will be; must not raise."""
 
@@ -73,7 +75,7 @@ def convert(
     arguments = {"number": step, "max_file_bytes": max_file_bytes}
     arguments = {name: value for name, value in arguments.items() if value is not None}
     if refused := arguments.keys() - to.takes:
-        raise UsageError(f"{target_format} takes no {' and no '.join(sorted(refused))}; leave it out")
+        raise UsageError(f"{target_format} takes no {' and no '.join(SAID[name] for name in sorted(refused))}; leave it out")
     check_folder(source)
     opener = format_named(source_format or format_of(source), SOURCES).opener
     before = _files(source)
@@ -135,8 +137,10 @@ def _number(foreign: "Foreign") -> int:
 
 def _kept(foreign: "Foreign", to: Format) -> tuple["Foreign", list[str]]:
     """Return the checkpoint without what the target cannot hold; and what that is, and what it will lack, in words."""
-    kept, left = replace(foreign, tensors={section: foreign.tensors.get(section, {}) for section in to.sections}), []
-    if "optim" not in to.sections:
+    holds_optim = "optim" in to.sections and not (to.needs_groups and foreign.state is None)
+    sections = to.sections if holds_optim else to.sections[:1]
+    kept, left = replace(foreign, tensors={section: foreign.tensors.get(section, {}) for section in sections}), []
+    if not holds_optim:
         kept = replace(kept, state=None)
         if num_tensors := len(foreign.tensors.get("optim", {})):
             left.append(f"the optimizer's state: {num_tensors} tensors, {sum(_sizes(foreign)) - sum(_sizes(kept))} bytes")

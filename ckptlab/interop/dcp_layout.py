@@ -4,8 +4,8 @@ A job gives `dcp.save` any nested dict. What torch.distributed.checkpoint.state_
 `param_groups`, nested or flattened into one level; the model is the dict that has the optimizer's parameters among its names.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ class Layout:
     model: dict[str, Entry]
     optimizer: Optimizer | None
     rest: dict[str, Any]
-    left: list[str] = field(default_factory=list)
+    left: list[str]
 
 
 def tree_of(leaves: Mapping[KeyPath, Any], where: Path) -> Tree:
@@ -58,50 +58,82 @@ def lay_out(tree: Tree, where: Path) -> Layout:
         raise _not_understood(tree, where, f"there are {GROUPS}, but not as torch makes them of an optimizer")
     optimizer = take_apart(optimizers[0][1], where) if optimizers else None
     at_optimizer = optimizers[0][0] if optimizers else None
-    at_model = _find_model(tree, at_optimizer, optimizer, where)
-    node = _at(tree, at_model)
-    model = {str(name): leaf for name, leaf in node.items() if isinstance(leaf, Entry)}
-    layout = Layout(model, optimizer, {})
-    _collect(tree, (), at_model, at_optimizer, layout)
-    return layout
+    found = _models(tree, at_optimizer, optimizer)
+    at_model = _choose(found, at_optimizer)
+    if at_model is None:
+        raise _not_understood(tree, where, _no_one_model(found, optimizer))
+    model = {str(name): leaf for name, leaf in _at(tree, at_model).items() if isinstance(leaf, Entry)}
+    rest, left = _rest(tree, at_model, at_optimizer, [at for at in found if at != at_model and optimizer])
+    return Layout(model, optimizer, rest, left)
 
 
-def _find_model(tree: Tree, at_optimizer: KeyPath | None, optimizer: Optimizer | None, where: Path) -> KeyPath:
+def _models(tree: Tree, at_optimizer: KeyPath | None, optimizer: Optimizer | None) -> list[KeyPath]:
+    """Find each dict of tensors that can be the model: where there is an optimizer, one with all its parameters."""
     trained = set(optimizer.group_of) if optimizer else set()
-    found = {
-        path: names
+    return [
+        path
         for path, node in _dicts(tree)
         if (names := {str(name) for name, leaf in node.items() if isinstance(leaf, Entry)})
         and names >= trained
         and (at_optimizer is None or path[: len(at_optimizer)] != at_optimizer)
-    }
+    ]
+
+
+def _choose(found: Sequence[KeyPath], at_optimizer: KeyPath | None) -> KeyPath | None:
+    """Choose the model, which stands beside its optimizer: averages and teachers have the same names. None: not to be told.
+
+    A model's own names may also stand around its optimizer, beside all else.
+    """
     if len(found) > 1:
-        named = [path for path in found if path and path[-1] in MODEL_KEYS]
-        chosen = named or [path for path in found if not path]  # a model's own names may stand at the top, beside all else
-        found = {path: found[path] for path in chosen} or found
-    if len(found) == 1:
-        return next(iter(found))
-    wanted = f" of the {len(trained)} parameters of its optimizer, such as {min(trained)!r:.99}" if trained else ""
-    what = f"there are several models, at {list(found)}" if found else f"there is no model{wanted}"
-    raise _not_understood(tree, where, what)
+        level = (at_optimizer or ())[:-1]
+        beside = [path for path in found if path and path[:-1] == level]
+        named = [path for path in beside if path[-1] in MODEL_KEYS]
+        around = [path for path in found if path == level[: len(path)]]
+        found = (named + around or beside) if at_optimizer else (named or around)  # one tensor at the top makes it no model
+    return found[0] if len(found) == 1 else None
 
 
-def _collect(node: Tree, path: KeyPath, at_model: KeyPath, at_optimizer: KeyPath | None, layout: Layout) -> None:
-    """Gather what is neither model nor optimizer; what stands beside them goes by its own name, whatever holds all three."""
+def _no_one_model(found: Sequence[KeyPath], optimizer: Optimizer | None) -> str:
+    if found:
+        return f"there are several models, at {found}"
+    params = sorted(optimizer.group_of) if optimizer else []
+    wanted = f" of the {len(params)} parameters of its optimizer, such as {params[0]!r:.99}" if params else ""
+    return f"there is no model{wanted}"
+
+
+def _rest(
+    tree: Tree, at_model: KeyPath, at_optimizer: KeyPath | None, more: Sequence[KeyPath]
+) -> tuple[dict[str, Any], list[str]]:
+    """Gather what is neither model nor optimizer by its own name; and in words what is not taken, further models among it."""
+    rest: dict[str, Any] = {}
+    left = []
+    is_apart = (at_optimizer or ())[: len(at_model)] != at_model  # else the model's names stand beside all else
+    for path, node in _beside(tree, (), at_model, at_optimizer):
+        if is_apart and path[:-1] == at_model:
+            left.append(f"{_dotted(path)}: no tensor of the model")
+        elif further := [_dotted(at) for at in more if at[: len(path)] == path]:
+            left.append(f"{_dotted(path)}: a further model, at {', '.join(further)}; the one at {_dotted(at_model)} is taken")
+        elif str(path[-1]) in rest:
+            left.append(f"{_dotted(path)}: another one has its name")
+        else:
+            rest[str(path[-1])] = node
+    return rest, left
+
+
+def _beside(node: Tree, path: KeyPath, at_model: KeyPath, at_optimizer: KeyPath | None) -> Iterator[tuple[KeyPath, Any]]:
+    """Yield what is neither model nor optimizer, whatever holds all three."""
     for key, child in node.items():
         here = (*path, key)
-        if here in (at_model, at_optimizer):
-            if here == at_model:
-                layout.left.extend(f"{key}: {name}" for name, leaf in child.items() if not isinstance(leaf, Entry))
-            continue
-        if path == at_model and isinstance(child, Entry):
+        if here == at_optimizer or (path == at_model and isinstance(child, Entry)):
             continue
         if any(at is not None and at[: len(here)] == here for at in (at_model, at_optimizer)):
-            _collect(child, here, at_model, at_optimizer, layout)
-        elif str(key) in layout.rest:
-            layout.left.append(f"{'.'.join(map(str, here))}: another one has its name")
+            yield from _beside(child, here, at_model, at_optimizer)
         else:
-            layout.rest[str(key)] = child
+            yield here, child
+
+
+def _dotted(path: KeyPath) -> str:
+    return ".".join(map(str, path)) or "the top"
 
 
 def _dicts(tree: Tree, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Tree]]:

@@ -173,10 +173,7 @@ def _spec(found: SavedTensorMetadata) -> TensorSpec:
     dtype, shape = found.properties.dtype, _numbers(found.size)
     if dtype not in DTYPE_NAMES:
         raise FormatError(f"{dtype} cannot be kept: safetensors has {', '.join(ITEM_BYTES)}")
-    spec = TensorSpec(DTYPE_NAMES[dtype], shape)
-    if spec.num_bytes >= LIMIT:
-        raise FormatError(f"a tensor of shape {short(list(shape))}")
-    return spec
+    return TensorSpec(DTYPE_NAMES[dtype], shape)
 
 
 def _numbers(found: Any) -> tuple[int, ...]:

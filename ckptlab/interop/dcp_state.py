@@ -1,28 +1,30 @@
 """The state of a run, as a step has it, from what a DCP checkpoint holds beside the model's tensors."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from ckptlab.checkpoint.tensor_bytes import to_exact
-from ckptlab.errors import FormatError, LoadError
+from ckptlab.errors import CkptlabError, FormatError, LoadError
 from ckptlab.format.exact import MAX_TENSOR_BYTES, encode
 from ckptlab.interop.dcp_items import read_tensor
-from ckptlab.interop.dcp_layout import Layout
 from ckptlab.interop.dcp_metadata import Entry
 from ckptlab.interop.dcp_optimizer import Optimizer, Value, as_list
 
 
-def state_of(folder: Path, layout: Layout, optimizer: Optimizer) -> dict[str, Any]:
-    """Return what `state.json` of a step holds; what cannot be kept is added to `layout.left`."""
+def state_of(folder: Path, rest: Mapping[str, Any], optimizer: Optimizer) -> tuple[dict[str, Any], list[str]]:
+    """Return what `state.json` of a step holds, `rest` by its names in it; and what cannot be kept, in words."""
     values = {name: leaf.value for name, leaf in optimizer.state.items() if isinstance(leaf, Value)}
-    stateful = dict(_stateful(folder, layout))
+    kept = {name: _kept(folder, node) for name, node in rest.items()}
+    stateful = {name: value for name, (value, error) in kept.items() if error is None}
+    left = [f"{name}: {error}" for name, (_, error) in kept.items() if error is not None]
     if optimizer.merged:
-        layout.left.append("the numbers of param groups: the flattened optimizer tells settings only, equal ones are one group")
-    return {
-        "step": _step(folder, optimizer, stateful, layout.left),
+        left.append("the numbers of param groups: the flattened optimizer tells settings only, equal ones are one group")
+    step, words = _step(folder, optimizer, stateful)
+    state = {
+        "step": step,
         "epoch": 0,
         "position": 0,
         "data": None,
@@ -31,18 +33,17 @@ def state_of(folder: Path, layout: Layout, optimizer: Optimizer) -> dict[str, An
         "values": values,
         "stateful": stateful,
     }
+    return state, left + words
 
 
-def _stateful(folder: Path, layout: Layout) -> Iterator[tuple[str, Any]]:
-    """Give what exact JSON can hold of the rest, by name; of the others it is said that they are left."""
-    for name, node in layout.rest.items():
-        try:
-            value = _plain(folder, node)
-            encode(to_exact(value))
-        except (LoadError, FormatError) as error:
-            layout.left.append(f"{name}: {error}")
-        else:
-            yield name, value
+def _kept(folder: Path, node: Any) -> tuple[Any, CkptlabError | None]:
+    """Give a value that exact JSON can hold, or why it cannot."""
+    try:
+        value = _plain(folder, node)
+        encode(to_exact(value))
+    except (LoadError, FormatError) as error:
+        return None, error
+    return value, None
 
 
 def _plain(folder: Path, node: Any) -> Any:
@@ -61,19 +62,19 @@ def _small(folder: Path, entry: Entry) -> Tensor:
     return read_tensor(folder, entry)
 
 
-def _step(folder: Path, optimizer: Optimizer, stateful: dict[str, Any], left: list[str]) -> int:
-    """Tell how many steps were trained: as the optimizer counts them for its parameters, else as the job counted."""
+def _step(folder: Path, optimizer: Optimizer, stateful: dict[str, Any]) -> tuple[int, list[str]]:
+    """Take how many steps were trained, as the optimizer counts them for its parameters, else as the job counted; and words."""
     counts = [_count(folder, leaf) for name, leaf in optimizer.state.items() if name.startswith("step::")]
     told = stateful.pop("step", None) if _is_count(stateful.get("step")) else None
     train_state = stateful.get("train_state")
     if told is None and isinstance(train_state, dict) and _is_count(train_state.get("step")):
         told = train_state["step"]
     if not counts and told is None:
-        left.append("the step: neither the optimizer nor a value `step` tells it; 0 was taken")
+        return 0, ["the step: neither the optimizer nor a value `step` tells it; 0 was taken"]
     steps = max(counts) if counts else int(told or 0)
     if counts and told is not None and int(told) != steps:
-        left.append(f"the job's own count of steps, {int(told)}: the optimizer has done {steps}")
-    return steps
+        return steps, [f"the job's own count of steps, {int(told)}: the optimizer has done {steps}"]
+    return steps, []
 
 
 def _count(folder: Path, leaf: Entry | Value) -> int:

@@ -57,7 +57,7 @@ class _Sources:
 
     def __init__(self, foreign: Foreign) -> None:
         names = {name: name for name in foreign.tensors[MODEL]} | dict(foreign.aliases)
-        optim = {name: name.partition("::") for name in (foreign.tensors.get(OPTIM, {}) if foreign.state else {})}
+        optim = {name: name.partition("::") for name in foreign.tensors.get(OPTIM, {})}
         self.of: Mapping[tuple[str | int, ...], tuple[str, str]] = {
             **{(MODEL, name): (MODEL, held) for name, held in names.items()},
             **{(OPTIM, "state", fqn, key): (OPTIM, name) for name, (key, _, fqn) in optim.items()},

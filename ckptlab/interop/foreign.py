@@ -20,7 +20,8 @@ class Foreign:
     Attributes:
         system: who wrote it, in words: "Hugging Face", "PyTorch DCP", "DeepSpeed", "ckptlab".
         path: where it stands.
-        tensors: dtype and global shape of every tensor, by section (`model`, `optim`) and name; a tied tensor stands once.
+        tensors: dtype and global shape of every tensor, by section (`model`, `optim`) and name; a tied tensor stands once,
+            where the checkpoint tells the tie.
             Of `optim` the names are `<state name>::<fqn>`, as in a step.
         read: section and name to that tensor, whole, on the CPU; raises `LoadError` where the file does not hold it.
         aliases: further names of tied tensors, each to its name in `model`.

@@ -25,6 +25,7 @@ class Format:
         writes: what is made, in words; None where this format is only read.
         writer: the function that makes it of a `Foreign`.
         sections: what it can hold.
+        needs_groups: whether tensors of an optimizer have a place in it only beside the param groups, which the state tells.
         holds_files: whether files that go along with the model, such as `config.json`, have a place in it.
         takes: what the writer is told besides.
         wants: a file that whoever opens the result will look for.
@@ -36,6 +37,7 @@ class Format:
     writes: str | None = None
     writer: str = ""
     sections: tuple[str, ...] = ("model", "optim")
+    needs_groups: bool = False
     holds_files: bool = True
     takes: frozenset[str] = frozenset()
     wants: str | None = None
@@ -58,6 +60,7 @@ FORMATS: Mapping[str, Format] = {
         opener="dcp.open_checkpoint",
         writes="a new checkpoint of torch.distributed.checkpoint",
         writer="dcp.write_checkpoint",
+        needs_groups=True,
         holds_files=False,
     ),
     "deepspeed": Format(

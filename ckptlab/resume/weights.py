@@ -32,9 +32,14 @@ def load_weights(
         CorruptError: a block is not as it was written.
         LoadError: anything else, on every rank alike.
     """
+
+    def wanted(*_: object) -> Contents:
+        tensors, aliases = tensors_of(model)
+        return Contents(model=tensors, aliases=aliases)
+
     return load(
         step,
-        lambda manifest, state: Contents(model=tensors_of(model)[0]),
+        wanted,
         model_only=True,
         rename=rename,
         cast=cast,
