@@ -53,10 +53,15 @@ def stepped(foreign: Foreign, gradients: Mapping[str, torch.Tensor]) -> dict[str
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    """Whether two hold the same tensors, byte by byte."""
-    return one.keys() == other.keys() and all(
-        one[name].dtype == other[name].dtype
-        and one[name].shape == other[name].shape
-        and torch.equal(one[name].reshape(-1).view(torch.uint8), other[name].reshape(-1).view(torch.uint8))
-        for name in one
-    )
+    """Whether two hold the same tensors, byte by byte; raises AssertionError with those that are not.
+
+    Returns:
+        True, so that a test asserts it.
+    """
+    different = [name for name in one.keys() | other.keys() if _bits(one.get(name)) != _bits(other.get(name))]
+    assert not different, f"not the same: {', '.join(sorted(different))}"
+    return True
+
+
+def _bits(tensor: torch.Tensor | None) -> object:
+    return None if tensor is None else (tensor.dtype, tensor.shape, tensor.reshape(-1).view(torch.uint8).numpy().tobytes())

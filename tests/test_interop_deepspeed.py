@@ -73,8 +73,10 @@ def test_every_tensor_is_bit_for_bit_what_deepspeed_says(case: str) -> None:
     assert foreign.aliases == {"head.weight": "embed.weight"}
     assert foreign.state is not None
     assert (foreign.state["step"], foreign.state["groups"]) == (3, GROUPS)
-    assert foreign.state["stateful"] == {"scheduler": {"last_batch_iteration": 2}}
+    assert foreign.state["stateful"] == {}
+    assert any("the state of lr_scheduler, which is no scheduler of torch" in line for line in foreign.left)
     assert "the client state 'epoch'" in foreign.left
+    assert not any("frozen" in line for line in foreign.left)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "elastic" not in case])
@@ -91,11 +93,68 @@ def test_settings_that_were_not_saved_are_said_to_be_missing() -> None:
     assert any("settings of the param groups" in line for line in foreign.left)
 
 
-def test_the_settings_that_a_trainer_puts_beside_the_tags_go_along(copy_of, tmp_path: Path) -> None:
+def test_the_model_files_that_a_trainer_puts_beside_the_tags_go_along_and_no_weights_of_others(copy_of, tmp_path: Path) -> None:
     folder = copy_of("stage3-4ranks-bf16").parent
-    (folder / "config.json").write_text("{}")
+    along = {"config.json", "tokenizer.model", "merges.txt"}
+    for name in (*along, "model.safetensors.index.json", "model-00001-of-00002.safetensors", "trainer.py"):
+        (folder / name).write_text("{}")
     (folder / "linked.json").symlink_to("config.json")
-    assert open_checkpoint(folder).model_files == {"config.json": folder / "config.json"}
+    found = {name: folder / name for name in along} | {"linked.json": folder / "config.json"}
+    assert open_checkpoint(folder).model_files == found
+    (folder / "linked.json").unlink()
+    (folder / "linked.json").symlink_to("../elsewhere.json")
+    (tmp_path / "elsewhere.json").write_text("{}")
+    with pytest.raises(LoadError, match=r"linked\.json is a link to .* outside the folder"):
+        open_checkpoint(folder)
+
+
+def without_frozen(value: dict[str, Any]) -> None:
+    value.update(frozen_param_shapes=None, frozen_param_fragments=None)
+    value["module"] = {name: item for name, item in value["module"].items() if "frozen" not in name}
+
+
+@pytest.mark.parametrize("case", ["stage2-4ranks-fp32-round-robin", "stage3-2ranks-fp32"])
+def test_frozen_parameters_that_were_not_saved_are_said_to_be_missing(case: str, copy_of, edit) -> None:
+    tag = copy_of(case)
+    for path in tag.glob("*_model_states.pt"):
+        edit(path, without_frozen)
+    foreign = open_checkpoint(tag)
+    assert not any("frozen" in name for name in foreign.tensors["model"])
+    assert any("frozen parameters" in line for line in foreign.left)
+
+
+def test_the_state_of_a_scheduler_of_torch_is_kept(copy_of, edit) -> None:
+    tag, state = copy_of(FOUR), {"last_epoch": 3, "step_size": 2}
+    edit(tag / MODEL, lambda value: value.update(lr_scheduler=state))
+    foreign = open_checkpoint(tag)
+    assert foreign.state is not None
+    assert foreign.state["stateful"] == {"scheduler": state}
+    assert not any("lr_scheduler" in line for line in foreign.left)
+
+
+@pytest.mark.parametrize(
+    ("marks", "told", "expected"),
+    [
+        ([False, False], {}, "Adam"),
+        ([True, False], {}, None),
+        ([None, None], {}, None),
+        ([None, None], {"type": "AdamW"}, "AdamW"),
+        ([None, None], {"type": "Adam"}, "AdamW"),
+        ([None, None], {"type": "Adam", "params": {"adam_w_mode": False}}, "Adam"),
+    ],
+)
+def test_adam_is_told_from_adamw_by_the_param_groups_else_by_the_configuration(marks, told, expected, copy_of, edit) -> None:
+    def mark(part: dict[str, Any]) -> None:
+        for group, decoupled in zip(param_groups(part), marks, strict=True):
+            group.update(decoupled_weight_decay=decoupled, amsgrad=False, lr=torch.tensor(0.5))
+
+    tag = copy_of(FOUR)
+    edit(tag / OPTIM.format(0), mark)
+    edit(tag / MODEL, lambda value: value["ds_config"].update(optimizer=told))
+    foreign = open_checkpoint(tag)
+    assert foreign.state is not None
+    assert foreign.state["optimizer"]["class"] == expected
+    assert [group["lr"] for group in foreign.state["optimizer"]["groups"]] == [torch.tensor(0.5)] * 2
 
 
 class Hostile:
@@ -182,6 +241,22 @@ def moments(part: dict[str, Any]) -> dict[str, Any]:
     return part["optimizer_state_dict"]["base_optimizer_state"]["state"][0]
 
 
+def param_groups(part: dict[str, Any]) -> list[dict[str, Any]]:
+    return part["optimizer_state_dict"]["base_optimizer_state"]["param_groups"]
+
+
+def as_radam(part: dict[str, Any]) -> None:
+    for group in param_groups(part):
+        group.pop("amsgrad", None)
+        group["decoupled_weight_decay"] = False
+
+
+def lengthen(part: dict[str, Any]) -> None:
+    weights = part["optimizer_state_dict"]["single_partition_of_fp32_groups"]
+    weights[0] = torch.cat([weights[0], torch.zeros(8)])
+    moments(part).update({key: torch.cat([value, torch.zeros(8)]) for key, value in moments(part).items() if value.dim()})
+
+
 def shorten(part: dict[str, Any]) -> None:
     weights = part["optimizer_state_dict"]["single_partition_of_fp32_groups"]
     weights[0] = weights[0][:-1]
@@ -204,20 +279,29 @@ EDITS: list[tuple[str, str, Callable[[Any], object], str]] = [
         lambda part: part["optimizer_state_dict"].update(partition_count=[2, 2]),
         "keep the files of one save",
     ),
+    (FOUR, OPTIM.format(3), lambda part: moments(part).update(exp_avg=torch.zeros(99)), "beyond the .* of the weights, .*8"),
     (FOUR, OPTIM.format(0), shorten, "group 0: .*elements; the parameters embed.weight"),
+    (FOUR, OPTIM.format(3), lengthen, "group 0: .*elements; the parameters .* need"),
     (FOUR, MODEL, lambda value: value.update(dp_world_size=2), "keep the files of one save"),
     (FOUR, MODEL, lambda value: value.update(mp_world_size=2), "the model is split"),
     (FOUR, MODEL, lambda value: value["param_shapes"].reverse(), "group 0"),
     (FOUR, MODEL, lambda value: value["param_shapes"][0].move_to_end("embed.weight"), "says that parameters lie at"),
     (FOUR, MODEL, lambda value: value["ds_config"].update(optimizer={"type": "Lamb"}), "the optimizer is lamb"),
+    (FOUR, OPTIM.format(0), as_radam, "other settings than Adam"),
     (FOUR, MODEL, lambda value: value["param_shapes"][0].update({"embed.weight": (-11, -5)}), "has the shape"),
     (FOUR, MODEL, lambda value: value.pop("shared_params"), "no ZeRO checkpoint"),
-    (FOUR, MODEL, lambda value: value.update(param_shapes=[7, 7]), "not laid out as DeepSpeed"),
+    (FOUR, MODEL, lambda value: value.update(param_shapes=[7, 7]), "'param_shapes' holds a int"),
     (
         STAGE_3,
         MODEL_3,
         lambda value: value["frozen_param_fragments"].update({"frozen.weight": torch.ones(3)}),
         "frozen.weight need 18",
+    ),
+    (
+        STAGE_3,
+        MODEL_3,
+        lambda value: value["frozen_param_fragments"].update({"frozen.weight": torch.ones(18).half()}),
+        "'frozen.weight' are of several dtypes",
     ),
     (UNIVERSAL, MODEL, lambda value: rename(value, "../../../elsewhere"), "no plain name"),
     (UNIVERSAL, MODEL, lambda value: value["param_shapes"][0].update({"embed.weight": (5, 11)}), "the model states tell of"),
@@ -253,6 +337,25 @@ def test_whatever_stands_in_a_pickle_ends_in_tensors_or_a_load_error(copy_of) ->
         except LoadError:
             refused += 1
     assert 50 < refused < 150
+
+
+@pytest.mark.parametrize(("case", "file"), [(FOUR, MODEL), (FOUR, OPTIM.format(0)), (STAGE_3, MODEL_3)])
+def test_whatever_stands_where_something_else_should_is_read_or_refused(case: str, file: str, copy_of, edit) -> None:
+    tag, dice, refused = copy_of(case), random.Random(0), 0
+    saved = (tag / file).read_bytes()
+
+    def put(value: dict[str, Any]) -> None:
+        value = value.get("optimizer_state_dict", value)
+        value[dice.choice(list(value))] = dice.choice([7, "x", [7], [[7]], [{}], {0: 7}, {"0": [{}]}, (torch.ones(2),)])
+
+    for _ in range(60):
+        (tag / file).write_bytes(saved)
+        edit(tag / file, put)
+        try:
+            tensors_of(open_checkpoint(tag))
+        except LoadError:
+            refused += 1
+    assert 10 < refused < 60
 
 
 def test_a_buffer_that_is_a_view_is_read_as_it_was(tmp_path: Path) -> None:

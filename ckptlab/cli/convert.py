@@ -25,7 +25,11 @@ def _directions() -> str:
 @click.argument("target", metavar="DST", type=click.Path(path_type=Path))
 @click.option("--from", "source_format", type=click.Choice(SOURCES), help="What SRC is; else its files tell.")
 @click.option("--to", "target_format", type=click.Choice(TARGETS), required=True, help="What to make.")
-@click.option("--step", type=click.IntRange(min=0), help="The number of the step; else SRC tells, and weights alone get 0.")
+@click.option(
+    "--step",
+    type=click.IntRange(min=0),
+    help="The step's number; else `step` in SRC, or its optimizer's count; weights alone get 0.",
+)
 @click.option("--max-file-size", "max_file_bytes", type=Size(), help="Of a file's tensors, for huggingface; else 5GB.")
 @json_option
 def convert(

@@ -4,17 +4,10 @@ from typing import Any
 
 import torch
 
-from ckptlab.interop.unpickle import Classes
+from ckptlab.interop.unpickle import Classes, Fixed
 
 
-class _Fixed(type):
-    """A class whose attributes no pickle can set: it would set them for the pickles after it as well."""
-
-    def __setattr__(cls, name: str, value: object) -> None:
-        raise AttributeError(f"{cls.__name__}.{name} cannot be set")
-
-
-class _StandIn(metaclass=_Fixed):
+class _StandIn(metaclass=Fixed):
     """Holds what a pickle gives an object: arguments that are not used, and attributes."""
 
     def __init__(self, *_: object) -> None: ...

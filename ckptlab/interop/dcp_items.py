@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -13,7 +12,7 @@ from ckptlab.format.header import TensorSpec
 from ckptlab.interop.dcp_metadata import Entry, KeyPath, Piece, Place, PlainEntry
 from ckptlab.interop.dcp_optimizer import GROUPS, Value
 from ckptlab.interop.foreign import blank
-from ckptlab.interop.torch_archive import Archive, SavedTensor
+from ckptlab.interop.torch_archive import Archive, SavedTensor, with_tensors
 from ckptlab.storage.posix import open_to_read
 
 
@@ -24,8 +23,8 @@ def leaf_of(folder: Path, at: KeyPath, entry: Entry | PlainEntry) -> Entry | Val
         return Value(read_tensor(folder, entry)) if is_setting else entry
     try:
         with _archive(folder, entry.name, entry.place) as archive:
-            return Value(_with_tensors(archive.value(), archive))
-    except (LoadError, RecursionError) as error:
+            return Value(with_tensors(archive.value(), archive.small))
+    except LoadError as error:
         return Value(unread=str(error))
 
 
@@ -60,14 +59,3 @@ def _archive(folder: Path, name: str, place: Place) -> Iterator[Archive]:
             yield Archive(file, place.begin, place.length, where)
     except (FormatError, FileNotFoundError) as error:
         raise LoadError(f"{where}: {error}") from None
-
-
-def _with_tensors(value: Any, archive: Archive) -> Any:
-    """Return a plain value with small tensors in it as tensors."""
-    if isinstance(value, SavedTensor):
-        if value.spec.num_bytes > MAX_TENSOR_BYTES:
-            raise LoadError(f"a tensor of {value.spec.num_bytes} bytes in a plain value; a state holds {MAX_TENSOR_BYTES}")
-        return archive.small(value)
-    if isinstance(value, dict):
-        return {key: _with_tensors(item, archive) for key, item in value.items()}
-    return type(value)(_with_tensors(item, archive) for item in value) if type(value) in (list, tuple) else value

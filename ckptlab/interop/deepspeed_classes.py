@@ -1,17 +1,19 @@
 """What the pickles of DeepSpeed may name besides tensors, and what they get for it: plain values, or nothing that is read."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+
+from ckptlab.interop.unpickle import Classes, Fixed
 
 
-class Fragment:
+class Fragment(metaclass=Fixed):
     """Stands in for `fragment_address`: where a rank's part of a parameter begins in its partition, and its length."""
 
     start: int
     numel: int
 
 
-class Unread:
+class Unread(metaclass=Fixed):
     """Stands in for a class whose values are not read, such as a loss scaler."""
 
 
@@ -25,7 +27,7 @@ def untyped(rebuild: Callable[..., object], _: object, arguments: Sequence[objec
     return rebuild(*arguments)
 
 
-CLASSES: Mapping[tuple[str, str], object] = {
+CLASSES: Classes = {
     ("deepspeed.runtime.zero.config", "ZeroStageEnum"): stage_number,
     ("deepspeed.utils.tensor_fragment", "fragment_address"): Fragment,
     ("deepspeed.runtime.fp16.loss_scaler", "LossScaler"): Unread,

@@ -8,6 +8,7 @@ from typing import Any
 
 from ckptlab.errors import FormatError, LoadError
 from ckptlab.interop.deepspeed_classes import CLASSES
+from ckptlab.interop.folder import is_plain
 from ckptlab.interop.torch_file import TorchFile
 from ckptlab.storage import posix, store
 
@@ -61,25 +62,38 @@ def open_files(path: Path) -> Files:
     opened = {kind: [_opened(path) for path in some] for kind, some in paths.items()}
     first = opened["model"][0]
     num_ranks, part = member(first, first.value, "dp_world_size", int), _part(opened["optim"][0], is_universal)
-    stage = int(
-        part.get("zero_stage", 1)
-    )  # the optimizer that sums gradients in float32 for bf16 does not tell: it is of stage 1
+    stage = member(first, part, "zero_stage", int, absent=1)  # the one that sums bf16's gradients in float32 does not tell: 1
     files = Files(folder, stage, num_ranks, opened["model"], opened["optim"], is_universal)
     _check_ranks(files)
     return files
 
 
-def member(file: TorchFile, value: Any, name: str, kind: Any) -> Any:
-    """Return what a dict in a file has under a name, of the kind that it has to be."""
+def member(file: TorchFile, value: Any, name: str | int, kind: Any, of: Any = object, absent: Any = None) -> Any:
+    """Return what a dict in a file has under a name; anything may stand in a pickle.
+
+    Args:
+        file: begins the error.
+        value: the dict.
+        name: a key of it.
+        kind: of what has to stand there.
+        of: of what is a list or a dict: the kind of what is in it.
+        absent: what None, or nothing, stands for.
+
+    Raises:
+        LoadError: something else stands there.
+    """
     found = value.get(name) if isinstance(value, Mapping) else None
-    if not isinstance(found, kind):
-        raise LoadError(f"{file.path}: {name!r} is a {type(found).__name__}; it is no ZeRO checkpoint, or of another DeepSpeed")
+    found = absent if found is None else found
+    items = found.values() if isinstance(found, Mapping) else found if isinstance(found, list) else ()
+    if odd := [item for item, wanted in [(found, kind), *((item, of) for item in items)] if not isinstance(item, wanted)]:
+        where = f"{file.path}: {name!r} {'is' if odd[0] is found else 'holds'} a {type(odd[0]).__name__}"
+        raise LoadError(f"{where}; it is damaged, no ZeRO checkpoint, or of a DeepSpeed that is not known here")
     return found
 
 
 def inside(folder: Path, name: str) -> Path:
     """Return the path of what a file names, which may not lead out of its folder."""
-    if name in ("", ".", "..") or re.search(r"[/\\\0]", name):
+    if not is_plain(name):
         raise LoadError(f"{folder}: {name!r:.99} is no plain name of a file or folder in it; the checkpoint may be hostile")
     return folder / name
 
@@ -134,7 +148,8 @@ def _check_ranks(files: Files) -> None:
     if files.stage not in (1, 2, 3):
         raise LoadError(f"{files.folder}: of ZeRO stage {files.stage}; stages 1, 2 and 3 are read")
     for file in files.model:
-        parallel = {"mp_world_size": file.value.get("mp_world_size", 1), **file.value.get("checkpoint_parallel_dimensions", {})}
+        split = member(file, file.value, "checkpoint_parallel_dimensions", Mapping, of=int, absent={})
+        parallel = {"mp_world_size": member(file, file.value, "mp_world_size", int, absent=1), **split}
         if set(parallel.values()) != {1}:
             raise LoadError(f"{file.path}: the model is split, {parallel}; {ONLY}")
         _check_told(files, file, file.value.get("dp_world_size"))
@@ -150,7 +165,7 @@ def _check_ranks(files: Files) -> None:
 
 
 def _check_told(files: Files, file: TorchFile, told: object) -> None:
-    if set(told if isinstance(told, list) else [told]) != {files.num_ranks}:
+    if not told or any(number != files.num_ranks for number in (told if isinstance(told, list) else [told])):
         raise LoadError(
             f"{file.path}: a parameter lies on {told} ranks, {files.model[0].path.name} says that {files.num_ranks} saved it; "
             f"keep the files of one save"

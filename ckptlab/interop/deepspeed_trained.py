@@ -100,24 +100,26 @@ def _share(file: TorchFile, part: Mapping[str, Any], group: int) -> _Share:
         under = "fp32_flat_groups", "optimizer_state_dict"
     weights, state = member(file, part, under[0], list), part.get(under[1])
     by_group = dict(enumerate(state)) if isinstance(state, list) else member(file, state, "state", Mapping)
-    paddings = part.get("group_paddings") or [0] * len(weights)
+    padding = dict(enumerate(member(file, part, "group_paddings", list, of=int, absent=[]))).get(group, 0)
     if group >= len(weights):
         raise LoadError(f"{file.path}: {len(weights)} groups, and the model states tell of more; keep the files of one save")
-    kept = {WEIGHTS: weights[group], **by_group.get(group, {})}
+    kept = {WEIGHTS: weights[group], **member(file, by_group, group, Mapping, absent={})}
     share = _checked(f"{file.path}, group {group}", file, kept)
     lengths = {key: num_elements(saved) - share.length for key, saved in share.flat.items()}
-    if any(extra not in (0, paddings[group]) for extra in lengths.values()):
+    if any(extra not in (0, padding) for extra in lengths.values()):
         raise LoadError(f"{file.path}, group {group}: beyond the {share.length} elements of the weights, {lengths} of padding")
     return share
 
 
 def _from_folders(files: Files, group: int, shapes: Shapes) -> Iterator[tuple[str, Kept]]:
     """Find the states of parameters of which each has a folder, with one file for each state."""
-    common = files.parts[0].get("optimizer_state_dict", {}).get("state", {}).get(group, {})  # under stage 3 the step is there
+    common = files.parts[0]  # under stage 3 the step is in there
+    for key in ("optimizer_state_dict", "state", group):
+        common = member(files.optim[0], common, key, Mapping, absent={})
     for name, shape in shapes.items():
         folder = inside(files.folder / UNIVERSAL, name)
         opened = {file.removesuffix(".pt"): TorchFile(folder / file, CLASSES) for file in _files_in(folder)}
-        kept = {key: file.value["param"] if isinstance(file.value, dict) else file.value for key, file in opened.items()}
+        kept = {key: file.value.get("param") if isinstance(file.value, dict) else file.value for key, file in opened.items()}
         share = _checked(str(folder), opened.get(STEP, files.optim[0]), {STEP: common.get(STEP), **kept})
         found = {saved.spec.shape for saved in share.flat.values()}
         if not found <= {shape, (math.prod(shape),)}:  # flat under stage 3
@@ -157,21 +159,34 @@ def _pieces(files: Files, group: int, shapes: Shapes, lengths: Sequence[int]) ->
     try:
         if files.stage == 3:
             return in_parts(shapes, lengths)
-        gaps = files.parts[0].get("param_alignment_paddings") or {group: [0] * len(shapes)}
-        pieces = in_runs(shapes, gaps[group], lengths)
+        pieces = in_runs(shapes, _gaps(files, group, len(shapes)), lengths)
     except LoadError as error:
         raise LoadError(f"{files.folder}, group {group}: {error}") from None
     for rank, (file, part) in enumerate(zip(files.optim, files.parts, strict=True)):
-        if (told := part.get("param_slice_mappings")) is not None and _told(told[group]) != _own(pieces, rank):
+        told = dict(enumerate(member(file, part, "param_slice_mappings", list, of=Mapping, absent=[])))
+        if group in told and _told(file, told[group]) != _own(pieces, rank):
             raise LoadError(
-                f"{file.path}, group {group}: says that parameters lie at {_told(told[group])}, by the lengths they lie at "
-                f"{_own(pieces, rank)}; it is of another save, or of a version that is not known here"
+                f"{file.path}, group {group}: says that parameters lie at {_told(file, told[group])}, by the lengths they lie "
+                f"at {_own(pieces, rank)}; it is of another save, or of a version that is not known here"
             )
     return pieces
 
 
-def _told(mapping: Mapping[str, Fragment]) -> dict[str, tuple[int, int]]:
-    return {name: (fragment.start, fragment.numel) for name, fragment in mapping.items()}
+def _gaps(files: Files, group: int, num_params: int) -> list[int]:
+    """Return the elements of padding after each parameter of a group."""
+    told = dict(enumerate(member(files.optim[0], files.parts[0], "param_alignment_paddings", list, of=list, absent=[])))
+    gaps: list[int] = member(files.optim[0], told, group, list, of=int, absent=[0] * num_params)
+    if len(gaps) != num_params or min(gaps, default=0) < 0:
+        raise LoadError(f"{len(gaps)} paddings {gaps!r:.99} of {num_params} parameters; keep the files of one save")
+    return gaps
+
+
+def _told(file: TorchFile, mapping: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    return {
+        name: (member(file, vars(fragment), "start", int), member(file, vars(fragment), "numel", int))
+        for name, fragment in mapping.items()
+        if isinstance(fragment, Fragment)
+    }
 
 
 def _own(pieces: Pieces, rank: int) -> dict[str, tuple[int, int]]:

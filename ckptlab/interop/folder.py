@@ -1,4 +1,4 @@
-"""A folder that another system will read, made whole or not at all."""
+"""A folder of another system: what may be a name in it, and one that is made whole or not at all."""
 
 import errno
 import os
@@ -9,6 +9,11 @@ from pathlib import Path
 
 from ckptlab.checkpoint.collectives import attempt_or_warn
 from ckptlab.storage import on_disk, posix
+
+
+def is_plain(name: object) -> bool:
+    """Whether what a file says is a name of something in its own folder: it leads nowhere else, on any system."""
+    return isinstance(name, str) and name not in ("", ".", "..") and not {"/", "\\"} & set(name) and name.isprintable()
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def open_folder(path: Path) -> Foreign:
     """
     path = on_disk(path)
     places = find_weights(path)
-    model_files = {name: inside(path, name) for name in posix.list_names(path) if _goes_along(path / name)}
+    model_files = files_beside(path)
     return Foreign(
         system=SYSTEM,
         path=path,
@@ -87,6 +87,15 @@ def write_folder(foreign: Foreign, target: Path, on_bytes: OnBytes, max_file_byt
         write_layout(writer, {MODEL: layout}, {MODEL: specs}, foreign.read, on_bytes)
         writer.sync()
     return target
+
+
+def files_beside(folder: Path) -> dict[str, Path]:
+    """Return the files of a folder that go along with its weights: settings, a tokenizer, words.
+
+    Raises:
+        LoadError: one is a link that leads out of the folder.
+    """
+    return {name: inside(folder, name) for name in posix.list_names(folder) if _goes_along(folder / name)}
 
 
 def _read(folder: Path, places: Mapping[str, Place], name: str) -> Tensor:

@@ -11,7 +11,7 @@ from ckptlab.checkpoint.contents import Contents
 from ckptlab.checkpoint.plan import SavePlan, plan_save
 from ckptlab.checkpoint.streamed import OnBytes, without_values, write_streamed
 from ckptlab.checkpoint.writer import StepWriter
-from ckptlab.errors import StepError
+from ckptlab.errors import StepError, UsageError
 from ckptlab.format import names
 from ckptlab.format.checksums import BLOCK_BYTES
 from ckptlab.format.files import MAX_FILE_BYTES
@@ -39,6 +39,7 @@ def write_step(foreign: Foreign, run: Path, number: int, on_bytes: OnBytes, max_
         max_file_bytes: of tensors in a file.
 
     Raises:
+        UsageError: the run has a step's name.
         StepError: there is a directory of the step's name, or the run is in use.
         LoadError: what the checkpoint holds cannot be read, or is not what it says.
     """
@@ -51,6 +52,8 @@ def write_step(foreign: Foreign, run: Path, number: int, on_bytes: OnBytes, max_
         model_files=foreign.model_files,
         exact_if=foreign.exact_if,
     )
+    if names.parse_step(run.absolute().name) is not None:
+        raise UsageError(f"{run} has the name of a step; name the run that gets one, {run.absolute().parent}, and the number")
     plan = plan_save(number, contents, 0, 1, max_file_bytes)
     with _locked(run):
         manifest = _write(foreign, run, plan, contents, on_bytes)

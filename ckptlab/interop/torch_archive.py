@@ -5,8 +5,9 @@ into any place. Every size is checked against the file before memory is taken, a
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from reprlib import repr as short
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +16,8 @@ from isal.isal_zlib import crc32
 from torch import Tensor
 
 from ckptlab.checkpoint.tensor_bytes import DTYPE_NAMES
-from ckptlab.errors import LoadError
+from ckptlab.errors import FormatError, LoadError
+from ckptlab.format.exact import MAX_TENSOR_BYTES
 from ckptlab.format.header import MAX_DIMS, TensorSpec
 from ckptlab.interop.foreign import blank
 from ckptlab.interop.torch_zip import Record as Record
@@ -103,8 +105,9 @@ class Archive:
 
     def _memory(self, found: Any) -> _Memory:
         kind, dtype, key, _, _ = found
-        if kind != "storage" or f"data/{key}" not in self._zip.records or not isinstance(dtype, torch.dtype):
-            raise LoadError(f"{self._where}: the tensor's memory {key!r:.99} is not in the archive")
+        is_known = kind == "storage" and isinstance(key, str) and isinstance(dtype, torch.dtype)
+        if not is_known or f"data/{key}" not in self._zip.records:
+            raise LoadError(f"{self._where}: the tensor's memory {short(key)} is not in the archive")
         return _Memory(self._zip.records[f"data/{key}"], dtype)
 
     def _rebuild_v2(self, memory: Any, offset: Any, shape: Any, strides: Any, _: Any, __: Any, more: Any = None) -> SavedTensor:
@@ -117,12 +120,12 @@ class Archive:
 
     def _describe(self, memory: Any, offset: Any, shape: Any, strides: Any, dtype: Any, more: Any) -> SavedTensor:
         if more:
-            raise LoadError(f"{self._where}: a tensor with {more!r:.99}; only plain tensors are read")
+            raise LoadError(f"{self._where}: a tensor with {short(more)}; only plain tensors are read")
         numbers = (offset, *shape, *strides)
         if len(shape) != len(strides) or len(shape) > MAX_DIMS or not all(type(n) is int and 0 <= n < 2**63 for n in numbers):
-            raise LoadError(f"{self._where}: a tensor of shape {shape!r:.99} and strides {strides!r:.99}")
-        if dtype not in DTYPE_NAMES:
-            raise LoadError(f"{self._where}: a tensor of {dtype}, which safetensors has not")
+            raise LoadError(f"{self._where}: a tensor of shape {short(shape)} and strides {short(strides)}")
+        if not isinstance(dtype, torch.dtype) or dtype not in DTYPE_NAMES:
+            raise LoadError(f"{self._where}: a tensor of {short(dtype)}, which safetensors has not")
         spec = TensorSpec(DTYPE_NAMES[dtype], tuple(shape))
         last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
         end = max(last + 1, math.prod(shape)) * dtype.itemsize  # not expanded either: what is read is never more than is there
@@ -134,6 +137,21 @@ class Archive:
                 f"{memory.record.num_bytes} bytes, of which a checkpoint's tensors are {'parts' if self._views else 'all'}"
             )
         return SavedTensor(spec, memory.record, tuple(strides), offset)
+
+
+def with_tensors(value: Any, small: Callable[[SavedTensor], Tensor]) -> Any:
+    """Return a plain value with each tensor in it as `small` reads it.
+
+    Raises:
+        FormatError: one is larger than a state holds.
+    """
+    if isinstance(value, SavedTensor):
+        if value.spec.num_bytes > MAX_TENSOR_BYTES:
+            raise FormatError(f"a tensor of {value.spec.num_bytes} bytes in a plain value; a state holds {MAX_TENSOR_BYTES}")
+        return small(value)
+    if isinstance(value, dict):
+        return {key: with_tensors(item, small) for key, item in value.items()}
+    return type(value)(with_tensors(item, small) for item in value) if type(value) in (list, tuple) else value
 
 
 def _is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:

@@ -1,6 +1,7 @@
 """A file of `torch.save`: what was saved, opened at once, and its tensors, read in runs of elements."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,19 +125,9 @@ class Joined:
         return tensor
 
 
-def whole(file: TorchFile, saved: SavedTensor, spec: TensorSpec) -> Joined:
-    """Return all of a saved tensor, as what `spec` says."""
-    return Joined(spec, [Run(file, saved, 0, num_elements(saved))])
-
-
 def num_elements(saved: SavedTensor) -> int:
     """Count the elements of a saved tensor."""
-    return int(torch.Size(saved.spec.shape).numel())
-
-
-def tensors_in(values: Mapping[str, object]) -> Iterator[tuple[str, SavedTensor]]:
-    """Yield what is a tensor in a dict."""
-    return ((name, value) for name, value in values.items() if isinstance(value, SavedTensor))
+    return math.prod(saved.spec.shape)
 
 
 def _is_in_order(shape: Sequence[int], strides: Sequence[int]) -> bool:

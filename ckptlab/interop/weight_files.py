@@ -11,6 +11,7 @@ from ckptlab.errors import FormatError, LoadError, UsageError
 from ckptlab.format.header import HeaderEntry, parse_header
 from ckptlab.format.names import index_file
 from ckptlab.format.strict_json import as_mapping, as_text, parse_json
+from ckptlab.interop.folder import is_plain
 from ckptlab.steps.reading import read_head
 from ckptlab.storage import posix
 
@@ -50,7 +51,7 @@ def inside(folder: Path, name: str) -> Path:
     Raises:
         LoadError: the name or the link leads out of the folder.
     """
-    if name in ("", ".", "..") or Path(name).name != name or "\\" in name or not name.isprintable():
+    if not is_plain(name):
         raise LoadError(
             f"{folder / INDEX} names the file {name!a:.99}, expected a plain name: it must not lead out of the folder"
         )
