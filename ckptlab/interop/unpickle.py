@@ -75,8 +75,9 @@ class _Unpickler(pickle.Unpickler):
                 f"{self._where}: the pickle asks for {module}.{name}, which no checkpoint of this kind needs; it was not run. "
                 f"The file may be hostile: take it from somebody you trust, or save it anew from plain values"
             )
-        is_safe = isinstance(found, Fixed) or not callable(found)
-        return found if is_safe else partial(self._call, found)  # anew, for it may be changed
+        if isinstance(found, Fixed) or not callable(found):
+            return found
+        return partial(self._call, found)  # anew, for it may be changed
 
     def _call(self, found: Callable[..., object], *args: object) -> object:
         self._left -= sum(len(arg) for arg in args if isinstance(arg, (str, bytes, list, tuple, dict)))
