@@ -46,7 +46,7 @@ def edit(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, Callable[[Any], obj
     """Change what is in a file, and save it as DeepSpeed does; its classes stand here under their own names."""
     kinds = {
         ("deepspeed.runtime.zero.config", "ZeroStageEnum"): Enum(
-            "ZeroStageEnum", {f"stage_{n}": n for n in (1, 2, 3)}, type=int
+            "ZeroStageEnum", {"optimizer_states": 1, "gradients": 2, "weights": 3}, type=int
         ),
         ("deepspeed.utils.tensor_fragment", "fragment_address"): type("fragment_address", (), {}),
         ("deepspeed.runtime.fp16.loss_scaler", "LossScaler"): type("LossScaler", (), {}),

@@ -32,6 +32,16 @@ def test_nothing_that_a_pickle_sets_is_there_for_the_next_one(module: str, name:
     assert not hasattr(classes.get((module, name)), "mark")
 
 
+STAGE = b"cdeepspeed.runtime.zero.config\nZeroStageEnum\n"
+
+
+def test_an_enumeration_is_read_by_value_and_by_name_and_nothing_else_has_attributes() -> None:
+    assert loads(STAGE + b"(I2\ntR.", CLASSES, "a file") == 2
+    assert loads(b"cbuiltins\ngetattr\n(" + STAGE + b"Vgradients\ntR.", CLASSES, "a file") == 2
+    with pytest.raises(LoadError, match="getattr of what is no enumeration"):
+        loads(b"cbuiltins\ngetattr\n(ccollections\nOrderedDict\nVfromkeys\ntR.", CLASSES, "a file")
+
+
 def shared(levels: int) -> bytes:
     """Return a pickle of a list of ten times the list of ten times a list, and so on."""
     value = [0]

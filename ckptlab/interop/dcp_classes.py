@@ -4,7 +4,9 @@ from typing import Any
 
 import torch
 
-from ckptlab.interop.unpickle import Classes, Fixed
+from ckptlab.interop.unpickle import Classes, Enumeration, Fixed
+
+MEMORY_FORMATS = {"TORCH_CONTIGUOUS_FORMAT": 0, "TORCH_CHANNELS_LAST": 1, "TORCH_PRESERVE_FORMAT": 2}
 
 
 class _StandIn(metaclass=Fixed):
@@ -54,12 +56,13 @@ def stand_ins() -> Classes:
     """Return what the pickle gets for each of DCP's classes."""
     metadata, files = "torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem"
     shards, paths = "torch.distributed._shard.sharded_tensor.metadata", ("pathlib", "pathlib._local")  # of older releases
-    unused = [(metadata, name) for name in ("Metadata", "ChunkStorageMetadata", "StorageMeta", "_MEM_FORMAT_ENCODING")]
-    unused += [(files, "_StorageInfo"), (files, "_StoragePrefix"), (shards, "MEM_FORMAT_ENCODING")]
+    unused = [(metadata, name) for name in ("Metadata", "ChunkStorageMetadata", "StorageMeta")]
+    unused += [(files, "_StorageInfo"), (files, "_StoragePrefix")]
     unused += [("torch.serialization", "_get_layout")]
     unused += [(module, name) for module in paths for name in ("PosixPath", "WindowsPath", "PurePosixPath")]
     return {
         **dict.fromkeys(unused, _Part),
+        **dict.fromkeys([(metadata, "_MEM_FORMAT_ENCODING"), (shards, "MEM_FORMAT_ENCODING")], Enumeration(MEMORY_FORMATS)),
         (metadata, "TensorStorageMetadata"): SavedTensorMetadata,
         (metadata, "BytesStorageMetadata"): SavedValueMetadata,
         (metadata, "MetadataIndex"): Index,

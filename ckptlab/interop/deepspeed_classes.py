@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from ckptlab.interop.unpickle import Classes, Fixed
+from ckptlab.interop.unpickle import Classes, Enumeration, Fixed
 
 
 class Fragment(metaclass=Fixed):
@@ -17,18 +17,15 @@ class Unread(metaclass=Fixed):
     """Stands in for a class whose values are not read, such as a loss scaler."""
 
 
-def stage_number(number: int) -> int:
-    """Stand in for `ZeroStageEnum`."""
-    return number
-
-
 def untyped(rebuild: Callable[..., object], _: object, arguments: Sequence[object], __: object) -> object:
     """Stand in for what makes a tensor with attributes, as stage 3 saves it: the tensor alone."""
     return rebuild(*arguments)
 
 
 CLASSES: Classes = {
-    ("deepspeed.runtime.zero.config", "ZeroStageEnum"): stage_number,
+    ("deepspeed.runtime.zero.config", "ZeroStageEnum"): Enumeration(
+        {"disabled": 0, "optimizer_states": 1, "gradients": 2, "weights": 3}
+    ),
     ("deepspeed.utils.tensor_fragment", "fragment_address"): Fragment,
     ("deepspeed.runtime.fp16.loss_scaler", "LossScaler"): Unread,
     ("deepspeed.runtime.fp16.loss_scaler", "DynamicLossScaler"): Unread,

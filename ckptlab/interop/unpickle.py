@@ -12,6 +12,7 @@ import pickletools
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from reprlib import repr as short
 from typing import Any
@@ -34,6 +35,20 @@ class Fixed(type):
 
     def __setattr__(cls, name: str, value: object) -> None:
         raise AttributeError(f"{cls.__name__}.{name} cannot be set")
+
+
+@dataclass(frozen=True, slots=True)
+class Enumeration:
+    """Stands in for an enumeration, whose members are their values here.
+
+    A pickle names one by its value or, of the first releases of Python 3.11, with `getattr` by its name.
+    """
+
+    members: Mapping[str, int]
+
+    def __call__(self, value: int) -> int:
+        """Return the member of a value."""
+        return value
 
 
 def loads(data: bytes, classes: Classes, where: str, persistent: Callable[[Any], object] | None = None) -> object:
@@ -123,10 +138,20 @@ def _of_a_tensor(module: str, name: str) -> object:
         ("collections", "OrderedDict"): OrderedDict,
         ("torch", "Size"): torch.Size,
         ("torch._utils", "_rebuild_parameter"): _the_tensor,
+        ("builtins", "getattr"): _member,
+        ("__builtin__", "getattr"): _member,
         ("_codecs", "encode"): _bytes,
         ("__builtin__", "bytes"): _no_bytes,
     }
     return parts.get((module, name))
+
+
+def _member(kind: object, name: str) -> int:
+    """Stand in for `getattr`, of an enumeration alone, which the pickle got as `find_class` gives what can be called."""
+    found = kind.args[0] if isinstance(kind, partial) and kind.args else None
+    if not isinstance(found, Enumeration):
+        raise ValueError("getattr of what is no enumeration")
+    return found.members[name]
 
 
 def _the_tensor(data: object, *_: object) -> object:
