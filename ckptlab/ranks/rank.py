@@ -53,8 +53,9 @@ class _Attempts:
             return Answer(raised=describe_error(error))
         finally:
             self._interruptible = False
-            with contextlib.suppress(Exception):  # the task has closed it, or put something else in its place
-                sys.stdout.flush()
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(Exception):  # the task has closed it, or put something else in its place
+                    stream.flush()
 
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
         if self._interruptible:
