@@ -18,6 +18,7 @@ RUN_ID = ".run-id"
 ROLLED_BACK = "rolled-back-to"
 PREEMPTED = "PREEMPTED"
 BUFFER = "buffer::"  # before the name of a buffer that differs between ranks, in a rank's file
+SEPARATOR = "::"  # in a tensor's name in `optim`: `<state name>::<fqn>`
 SECTIONS = ("model", "optim")
 PIECES = "pieces"
 FOLDERS = (*SECTIONS, "ranks", PIECES)

@@ -19,6 +19,7 @@ from ckptlab.format.exact import MAX_DEPTH
 from ckptlab.format.header import MAX_DIMS, TensorSpec
 from ckptlab.format.strict_json import LIMIT
 from ckptlab.interop.dcp_classes import Index, SavedTensorMetadata, SavedValueMetadata, stand_ins
+from ckptlab.interop.folder import is_plain
 from ckptlab.interop.unpickle import loads
 from ckptlab.storage.posix import read_file, size_of
 
@@ -159,7 +160,7 @@ class _Reader:
         return self._used[index]
 
     def _size(self, name: object) -> int:
-        if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
+        if not is_plain(name):
             raise FormatError(f"the file {short(name)}: expected a plain name in the folder")
         if name not in self._sizes:
             size = size_of(self._folder / name)

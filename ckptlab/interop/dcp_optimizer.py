@@ -8,6 +8,7 @@ from typing import Any
 from ckptlab.checkpoint.tensor_bytes import to_exact
 from ckptlab.errors import FormatError, LoadError
 from ckptlab.format.exact import encode
+from ckptlab.format.names import SEPARATOR
 
 Tree = dict[str | int, Any]
 """The nested dict that was saved; a list is a dict by its indices; a leaf is an `Entry` of a tensor or a `Value`."""
@@ -77,7 +78,7 @@ def _nested_state(state: Tree, known: Container[str], where: Path) -> Iterator[t
         if _checked_name(name, where) not in known or not isinstance(values, dict):
             raise LoadError(f"{where}: the optimizer has a state of {name!r:.199}, which is no parameter in its {GROUPS}")
         for key, leaf in values.items():
-            yield f"{key}::{name}", _checked_leaf(leaf, f"{key} of {name}", where)
+            yield f"{key}{SEPARATOR}{name}", _checked_leaf(leaf, f"{key} of {name}", where)
 
 
 def _flat_optimizer(node: Tree, where: Path) -> Optimizer:
@@ -90,8 +91,8 @@ def _flat_optimizer(node: Tree, where: Path) -> Optimizer:
         if head == GROUPS:
             settings.setdefault(fqn, {})[key] = _plain(leaf, where)
         else:
-            state[f"{key}::{fqn}"] = _checked_leaf(leaf, str(name), where)
-    if unknown := [name for name in state if name.partition("::")[2] not in settings]:
+            state[f"{key}{SEPARATOR}{fqn}"] = _checked_leaf(leaf, str(name), where)
+    if unknown := [name for name in state if name.partition(SEPARATOR)[2] not in settings]:
         raise LoadError(f"{where}: the optimizer's {unknown[0]!r:.199} is of no parameter in its {GROUPS}; is it nested?")
     exact = {fqn: _exact(own, where) for fqn, own in settings.items()}
     groups = {exact[fqn]: own for fqn, own in settings.items()}

@@ -9,6 +9,7 @@ from torch import Tensor
 from ckptlab.checkpoint.tensor_bytes import to_exact
 from ckptlab.errors import CkptlabError, FormatError, LoadError
 from ckptlab.format.exact import MAX_TENSOR_BYTES, encode
+from ckptlab.format.names import SEPARATOR
 from ckptlab.interop.dcp_items import read_tensor
 from ckptlab.interop.dcp_metadata import Entry
 from ckptlab.interop.dcp_optimizer import Optimizer, Value, as_list
@@ -64,7 +65,7 @@ def _small(folder: Path, entry: Entry) -> Tensor:
 
 def _step(folder: Path, optimizer: Optimizer, stateful: dict[str, Any]) -> tuple[int, list[str]]:
     """Take how many steps were trained, as the optimizer counts them for its parameters, else as the job counted; and words."""
-    counts = [_count(folder, leaf) for name, leaf in optimizer.state.items() if name.startswith("step::")]
+    counts = [_count(folder, leaf) for name, leaf in optimizer.state.items() if name.startswith(f"step{SEPARATOR}")]
     told = stateful.pop("step", None) if _is_count(stateful.get("step")) else None
     train_state = stateful.get("train_state")
     if told is None and isinstance(train_state, dict) and _is_count(train_state.get("step")):

@@ -16,6 +16,7 @@ from torch.optim import AdamW
 
 from ckptlab.checkpoint.tensor_bytes import DTYPES
 from ckptlab.errors import LoadError, UsageError
+from ckptlab.format.names import SEPARATOR
 from ckptlab.interop.folder import new_folder
 from ckptlab.interop.foreign import Foreign
 from ckptlab.storage import posix
@@ -57,7 +58,7 @@ class _Sources:
 
     def __init__(self, foreign: Foreign) -> None:
         names = {name: name for name in foreign.tensors[MODEL]} | dict(foreign.aliases)
-        optim = {name: name.partition("::") for name in foreign.tensors.get(OPTIM, {})}
+        optim = {name: name.partition(SEPARATOR) for name in foreign.tensors.get(OPTIM, {})}
         self.of: Mapping[tuple[str | int, ...], tuple[str, str]] = {
             **{(MODEL, name): (MODEL, held) for name, held in names.items()},
             **{(OPTIM, "state", fqn, key): (OPTIM, name) for name, (key, _, fqn) in optim.items()},
@@ -106,7 +107,7 @@ def _state_dict(foreign: Foreign, sources: _Sources) -> dict[str, Any]:
             raise UsageError(f"{foreign.path}: {taken} stand in its state, and have to be other things in a DCP checkpoint")
         whole = {**state["stateful"], **whole, OPTIM: {"state": {}, "param_groups": _groups(state)}, STEP: state["step"]}
         for name, value in state["values"].items():
-            key, _, fqn = name.partition("::")
+            key, _, fqn = name.partition(SEPARATOR)
             whole[OPTIM]["state"].setdefault(fqn, {})[key] = value
     for path, (section, name) in sources.of.items():
         node: dict[str | int, Any] = whole  # type: ignore[assignment]  # its own keys are text

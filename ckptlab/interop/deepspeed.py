@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ckptlab.errors import LoadError
 from ckptlab.format.header import TensorSpec
+from ckptlab.format.names import SEPARATOR
 from ckptlab.format.strict_json import LIMIT
 from ckptlab.interop.deepspeed_files import Files, member, open_files
 from ckptlab.interop.deepspeed_state import check_optimizer, left, param_groups, state_of
@@ -25,7 +26,6 @@ from ckptlab.interop.zero import Shapes, in_parts
 from ckptlab.storage import on_disk
 
 SYSTEM = "DeepSpeed"
-SEPARATOR = "::"
 WIDENED = {"F16": "F32", "BF16": "F32"}
 
 

@@ -6,12 +6,13 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeGuard
 
 from ckptlab.checkpoint.collectives import attempt_or_warn
 from ckptlab.storage import on_disk, posix
 
 
-def is_plain(name: object) -> bool:
+def is_plain(name: object) -> TypeGuard[str]:
     """Whether what a file says is a name of something in its own folder: it leads nowhere else, on any system."""
     return isinstance(name, str) and name not in ("", ".", "..") and not {"/", "\\"} & set(name) and name.isprintable()
 

@@ -14,9 +14,9 @@ from torch.optim import Optimizer
 
 from ckptlab.checkpoint.tensor_bytes import DTYPES
 from ckptlab.errors import ResumeError, UsageError
+from ckptlab.format.names import SEPARATOR
 from ckptlab.format.records import TensorRecord
 
-SEPARATOR = "::"
 NOT_OF_ONE_CLASS = {"params", "decoupled_weight_decay", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum"}
 """Names in a param group that tell no optimizer: newer torch and schedulers put them there."""
 
